@@ -1,0 +1,111 @@
+//! The names of things: keys, generations, sessions, servers, requests.
+use std::fmt;
+use std::sync::Arc;
+
+/// A user of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(pub u32);
+
+/// The number of a session among those of its owner, in one daemon instance; the first is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u64);
+
+/// A session: generations are counted per owner, so that numbers tell nothing of other users (G40).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    /// The owner.
+    pub uid: Uid,
+    /// The number among the owner's sessions.
+    pub generation: Generation,
+}
+
+/// The number of a server's process: 1 for the first, one more for each restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u32);
+
+/// A request that waits for an answer; made up by the driver, never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+        impl $name {
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str { &self.0 }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(&self.0) }
+        }
+    };
+}
+
+name!(
+    /// A session's key: `[A-Za-z0-9][A-Za-z0-9._:-]{0,127}`.
+    SessionKey
+);
+name!(
+    /// A server's name: `[A-Za-z0-9][A-Za-z0-9_-]{0,63}`.
+    ServerName
+);
+name!(
+    /// A quota group below a uid; same form as a key.
+    Tenant
+);
+
+/// Text that is not the name that it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadName {
+    /// What it should be: `session key`, `server name` or `tenant`.
+    pub what: &'static str,
+    /// The rule as a pattern.
+    pub pattern: &'static str,
+}
+
+impl fmt::Display for BadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {} has the form {}", self.what, self.pattern)
+    }
+}
+impl std::error::Error for BadName {}
+
+const KEY: &str = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}";
+const SERVER: &str = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}";
+
+fn check(text: &str, more: &[u8], longest: usize) -> bool {
+    let bytes = text.as_bytes();
+    (1..=longest).contains(&bytes.len())
+        && bytes[0].is_ascii_alphanumeric()
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || more.contains(b))
+}
+
+impl SessionKey {
+    /// A key, if the text has a key's form.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        if check(text, b"._:-", 128) { Ok(Self(text.into())) } else { Err(BadName { what: "session key", pattern: KEY }) }
+    }
+}
+impl Tenant {
+    /// A tenant, if the text has a key's form.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        if check(text, b"._:-", 128) { Ok(Self(text.into())) } else { Err(BadName { what: "tenant", pattern: KEY }) }
+    }
+}
+impl ServerName {
+    /// A server's name, if the text has its form.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        if check(text, b"_-", 64) { Ok(Self(text.into())) } else { Err(BadName { what: "server name", pattern: SERVER }) }
+    }
+}
+
+/// A key with its owner: keys of different users are different keys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyRef {
+    /// The owner.
+    pub uid: Uid,
+    /// The owner's name for the session.
+    pub key: SessionKey,
+}

@@ -1,0 +1,2 @@
+//! The client.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The daemon as a binary of its own.
+fn main() {}

@@ -1,0 +1,1 @@
+//! End-to-end tests of mcpvisor live in `e2e/`, one file per promise.
