@@ -1,0 +1,300 @@
+//! What requests are answered with. What can't be known is null. Readers pass over fields and words that they don't know.
+//!
+//! Points in time are RFC 3339 with milliseconds, in UTC.
+use crate::message::Id;
+use crate::names::{ServerName, SessionKey, Tenant};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+mod certificate;
+mod signals;
+mod words;
+
+pub use certificate::{
+    CloseReport, CloseResults, DrainCounts, EndedProcess, EndedServer, Exit, RemainingProcess, StartFailure,
+};
+pub use words::{
+    CloseOutcome, CloseReason, Containment, DaemonState, Proof, ServerMode, ServerState, SessionState, Stage,
+};
+
+/// Answer of `daemon/hello`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Hello {
+    /// The daemon's version.
+    pub version: String,
+    /// The version of this protocol that it speaks; see [`crate::PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// This run of the daemon.
+    pub instance: String,
+    /// The daemon's process.
+    pub pid: u32,
+}
+
+/// Answer of `daemon/status`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    /// The daemon's version.
+    pub version: String,
+    /// This run of the daemon.
+    pub instance: String,
+    /// Whether it admits sessions.
+    pub state: DaemonState,
+    /// How many sessions there are.
+    pub sessions: SessionCounts,
+    /// How many processes they have.
+    pub processes: Option<u64>,
+    /// What holds them.
+    pub containment: Containment,
+    /// How long it has run.
+    pub uptime_ms: u64,
+    /// What it counted since it started.
+    pub counters: BTreeMap<String, u64>,
+    /// The daemon's process.
+    #[serde(default)]
+    pub pid: Option<u32>,
+}
+
+/// How many sessions there are, by phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionCounts {
+    /// The sum of the next four.
+    pub used: u64,
+    /// Not ready yet.
+    pub starting: u64,
+    /// Open.
+    pub live: u64,
+    /// Being closed.
+    pub dying: u64,
+    /// Not closed in time.
+    pub quarantined: u64,
+    /// The most that `used` can be.
+    pub limit: u64,
+}
+
+/// Answer of `daemon/drain`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Drained {
+    /// Always `draining`.
+    pub state: DaemonState,
+}
+
+/// Answer of `daemon/reload`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Reloaded {}
+
+/// Answer of `daemon/shutdown`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Shutdown {
+    /// Always `draining`.
+    pub state: DaemonState,
+    /// How many sessions could not be ended; null where the answer came before the end.
+    pub quarantined: Option<u64>,
+}
+
+/// A session. Answer of `session/show`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Session {
+    /// Its owner's name for it.
+    pub key: SessionKey,
+    /// Its number among those of its owner, in this run of the daemon.
+    pub generation: u64,
+    /// Its state.
+    pub state: SessionState,
+    /// Who owns it.
+    pub owner: Owner,
+    /// The quota group.
+    pub tenant: Option<Tenant>,
+    /// As they were given with the open.
+    pub labels: BTreeMap<String, String>,
+    /// The session that it is closed before.
+    pub parent: Option<SessionKey>,
+    /// When it was admitted.
+    pub created_at: String,
+    /// What ends it: `none`, `connection`, `pid:N`.
+    pub lease: String,
+    /// How many clients are attached.
+    pub attached: Option<u64>,
+    /// How many calls are in flight.
+    pub in_flight: Option<u64>,
+    /// What holds its processes.
+    pub containment: Containment,
+    /// Its servers.
+    pub servers: Vec<Server>,
+    /// Why it failed, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<StartFailure>,
+}
+
+/// Who owns a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+}
+
+/// A server of a session.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Server {
+    /// Its name.
+    pub name: ServerName,
+    /// Its state.
+    pub state: ServerState,
+    /// How it is spoken to.
+    pub mode: ServerMode,
+    /// Its main process.
+    pub pid: Option<u32>,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// `legacy` or `modern`.
+    pub era: Option<String>,
+    /// The MCP revision that was agreed on.
+    pub protocol: Option<String>,
+    /// How many tools it has.
+    pub tools: Option<u64>,
+    /// How many calls are in flight.
+    pub in_flight: Option<u64>,
+    /// The last thing that went wrong.
+    pub last_error: Option<String>,
+    /// What it waits for.
+    #[serde(default)]
+    pub waits_for: Option<WaitsFor>,
+}
+
+/// What a server waits for.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct WaitsFor {
+    /// In a word or two.
+    pub what: String,
+    /// For how long already.
+    pub since_ms: u64,
+    /// How long still; null: without end.
+    pub left_ms: Option<u64>,
+}
+
+/// Answer of `session/open`: the session.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Opened {
+    /// The session.
+    #[serde(flatten)]
+    pub session: Session,
+    /// False: an open session was joined.
+    pub created: bool,
+    /// With this answer's first byte comes a descriptor (SCM_RIGHTS): writing `1` to it kills the server's scope. For the
+    /// shim of a private daemon that died.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kill_descriptor: bool,
+}
+
+/// Answer of `session/list`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Sessions {
+    /// In the order of their keys.
+    pub sessions: Vec<Session>,
+}
+
+/// Answer of `session/wait`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Waited {
+    /// Which session.
+    pub key: SessionKey,
+    /// Which generation of it.
+    pub generation: u64,
+    /// Its state now.
+    pub state: SessionState,
+    /// False: the deadline came first.
+    pub reached: bool,
+    /// The certificate of a session that has ended.
+    pub certificate: Option<CloseReport>,
+}
+
+/// Answer of `tool/list`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Tools {
+    /// In the order of the servers, and as each tells them.
+    pub tools: Vec<Tool>,
+}
+
+/// A tool.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Tool {
+    /// The name to call it by.
+    pub name: String,
+    /// The server that has it.
+    pub server: ServerName,
+    /// A name for people.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// What it does.
+    #[serde(default)]
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments.
+    #[serde(default, rename = "inputSchema")]
+    pub input_schema: Value,
+    /// What else the server tells of it.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// Answer of `process/list`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Processes {
+    /// By session and server.
+    pub processes: Vec<Process>,
+}
+
+/// A process of a session.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its parent's.
+    pub ppid: u32,
+    /// The session's key.
+    pub session: SessionKey,
+    /// The session's generation.
+    #[serde(default)]
+    pub generation: Option<u64>,
+    /// The server that it belongs to.
+    pub server: ServerName,
+    /// Its command line.
+    pub command: String,
+    /// Resident memory.
+    pub memory_bytes: Option<u64>,
+    /// Processor time.
+    pub cpu_ms: Option<u64>,
+    /// It has left its server's process group.
+    pub escaped: bool,
+}
+
+/// Answer of `log/read`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LogLines {
+    /// From old to new; empty where they came as notifications.
+    pub lines: Vec<LogLine>,
+}
+
+/// A line that a server wrote to stderr.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LogLine {
+    /// The server.
+    pub server: ServerName,
+    /// When it was read.
+    pub at: String,
+    /// The line, cut to 8 KiB, without its newline; what was not UTF-8 is replaced. Not escaped.
+    pub text: String,
+    /// How many lines were dropped just before this one.
+    #[serde(default)]
+    pub dropped: u64,
+}
+
+/// Parameters of the `log` notification.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LogNotification {
+    /// The `log/read` that it belongs to.
+    #[serde(rename = "requestId")]
+    pub request_id: Id,
+    /// The line.
+    pub line: LogLine,
+}
