@@ -1,0 +1,97 @@
+//! The death certificate of a session, put together from the records.
+use crate::api::{Certificate, Outcome, Proof, ServerCertificate};
+use crate::record::{ServerRecord, SessionRecord};
+use mcpvisor_lifecycle::server::Stage;
+use mcpvisor_lifecycle::session::{CloseReason, SessionState};
+use mcpvisor_process::{ContainmentKind, Rung, ScopeReport};
+use std::time::{Duration, Instant};
+
+/// The ladder's rung as the machine names it.
+pub(crate) fn stage(rung: Rung) -> Stage {
+    match rung {
+        Rung::Itself => Stage::Itself,
+        Rung::Stdin => Stage::Stdin,
+        Rung::Sigterm => Stage::Sigterm,
+        Rung::Sigkill => Stage::Sigkill,
+    }
+}
+
+/// What is told of one server when its scope is empty, or of one that could not be emptied.
+pub(crate) fn of_server(server: &ServerRecord, report: &ScopeReport, now: Instant) -> ServerCertificate {
+    let live = server.live();
+    let main = live.pid.and_then(|pid| report.processes.iter().find(|process| process.pid == pid));
+    let stage = main.and_then(|process| process.ended_by).map_or(live.stage, stage);
+    ServerCertificate {
+        name: server.spec.name.clone(),
+        stage,
+        exit: live.exit.or_else(|| main.and_then(|process| process.exit)),
+        duration: live.stopping_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+        processes: report.processes.clone(),
+        peak_memory_bytes: report.peak_memory_bytes,
+        cpu: report.cpu,
+    }
+}
+
+/// What is told of a server that never had a process, or whose processes ended before its last start failed.
+fn without_process(server: &ServerRecord) -> ServerCertificate {
+    ServerCertificate {
+        name: server.spec.name.clone(),
+        stage: Stage::Itself,
+        exit: None,
+        duration: Duration::ZERO,
+        processes: Vec::new(),
+        peak_memory_bytes: None,
+        cpu: None,
+    }
+}
+
+/// How a teardown went, for the certificate.
+pub(crate) struct End {
+    pub(crate) outcome: Outcome,
+    pub(crate) state: SessionState,
+    pub(crate) reason: CloseReason,
+    pub(crate) remaining: Vec<(u32, String)>,
+    /// False: emptiness rests on a search and not on the kernel's word.
+    pub(crate) proven: bool,
+}
+
+pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: End) -> Certificate {
+    let now = Instant::now();
+    let closing = session.live().closing;
+    let mut last_exit = None;
+    let mut failure = None;
+    let mut servers = Vec::with_capacity(session.servers.len());
+    for server in &session.servers {
+        let live = server.live();
+        last_exit = last_exit.max(live.last_exit);
+        if failure.is_none() {
+            failure.clone_from(&live.failure);
+        }
+        let certificate = live.certificate.clone();
+        drop(live);
+        servers.push(certificate.unwrap_or_else(|| without_process(server)));
+    }
+    let proof = match (end.outcome, kind) {
+        (Outcome::Closed, _) if !end.proven => Proof::None,
+        (Outcome::Closed, ContainmentKind::Cgroup) => Proof::Cgroup,
+        (Outcome::Closed, ContainmentKind::Keeper) => Proof::Keeper,
+        (Outcome::Quarantined | Outcome::Stopping, _) => Proof::None,
+    };
+    Certificate {
+        key: session.key.key.clone(),
+        generation: session.id.generation,
+        outcome: end.outcome,
+        state: end.state,
+        proof,
+        reason: end.reason,
+        drained_finished: session.gate.finished(),
+        drained_cancelled: session.gate.cancelled(),
+        duration: closing.map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(since)),
+        servers,
+        remaining: end.remaining,
+        acknowledged_after: last_exit
+            .filter(|_| end.outcome == Outcome::Closed)
+            .map(|at| now.saturating_duration_since(at)),
+        failure: failure.filter(|_| end.state == SessionState::Failed),
+    }
+}

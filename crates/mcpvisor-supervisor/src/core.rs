@@ -1,0 +1,123 @@
+//! What the actors share, and what is still there when one of them is lost.
+use crate::clock::Clock;
+use crate::record::{SessionRecord, lock};
+use crate::registry_actor::RegistryMsg;
+use mcpvisor_lifecycle::registry::{RegistryConfig, RegistryEvent};
+use mcpvisor_lifecycle::{Generation, RequestId, SessionId, Uid};
+use mcpvisor_process::Containment;
+use ractor::ActorRef;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::watch;
+
+/// What has happened since the start, for `status`.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) opened: AtomicU64,
+    pub(crate) closed: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) quarantined: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) calls: AtomicU64,
+    pub(crate) lost_actors: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn all(&self) -> BTreeMap<&'static str, u64> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        BTreeMap::from([
+            ("sessions_opened", read(&self.opened)),
+            ("sessions_closed", read(&self.closed)),
+            ("sessions_failed", read(&self.failed)),
+            ("sessions_quarantined", read(&self.quarantined)),
+            ("requests_refused", read(&self.refused)),
+            ("tool_calls", read(&self.calls)),
+            ("actors_lost", read(&self.lost_actors)),
+        ])
+    }
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) containment: Containment,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
+    /// The registry's actor; another one after a loss.
+    pub(crate) registry: watch::Sender<Option<ActorRef<RegistryMsg>>>,
+    /// The number of sessions left, once a shutdown is complete.
+    pub(crate) finished: watch::Sender<Option<usize>>,
+    config: Mutex<RegistryConfig>,
+    records: Mutex<BTreeMap<SessionId, Arc<SessionRecord>>>,
+    last_generations: Mutex<BTreeMap<Uid, Generation>>,
+    next_request: AtomicU64,
+}
+
+impl Core {
+    pub(crate) fn new(config: RegistryConfig, containment: Containment) -> Self {
+        Self {
+            containment,
+            clock: Clock::start(),
+            counters: Counters::default(),
+            registry: watch::Sender::new(None),
+            finished: watch::Sender::new(None),
+            config: Mutex::new(config),
+            records: Mutex::default(),
+            last_generations: Mutex::default(),
+            next_request: AtomicU64::new(1),
+        }
+    }
+
+    /// Casts to the registry's actor. While it is lost nobody hears: its successor starts from the records.
+    pub(crate) fn send(&self, message: RegistryMsg) {
+        let registry = self.registry.borrow().clone();
+        if let Some(registry) = registry {
+            let _ = registry.send_message(message);
+        }
+    }
+
+    /// Tells the registry of a fact or a command that nobody waits for.
+    pub(crate) fn tell(&self, event: RegistryEvent) {
+        self.send(RegistryMsg::Event(event));
+    }
+
+    pub(crate) fn request(&self) -> RequestId {
+        RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn config(&self) -> RegistryConfig {
+        lock(&self.config).clone()
+    }
+
+    pub(crate) fn set_config(&self, config: RegistryConfig) {
+        *lock(&self.config) = config;
+    }
+
+    pub(crate) fn remember(&self, record: &Arc<SessionRecord>) {
+        lock(&self.records).insert(record.id, Arc::clone(record));
+        let mut last = lock(&self.last_generations);
+        let highest = last.entry(record.id.uid).or_insert(record.id.generation);
+        *highest = (*highest).max(record.id.generation);
+    }
+
+    pub(crate) fn forget(&self, session: SessionId) {
+        lock(&self.records).remove(&session);
+    }
+
+    pub(crate) fn record(&self, session: SessionId) -> Option<Arc<SessionRecord>> {
+        lock(&self.records).get(&session).cloned()
+    }
+
+    /// All that are remembered, the ended ones too, in order of owner and generation.
+    pub(crate) fn records(&self) -> Vec<Arc<SessionRecord>> {
+        lock(&self.records).values().cloned().collect()
+    }
+
+    pub(crate) fn last_generations(&self) -> Vec<(Uid, Generation)> {
+        lock(&self.last_generations).iter().map(|(uid, generation)| (*uid, *generation)).collect()
+    }
+}

@@ -1,0 +1,48 @@
+//! When two opens mean the same session.
+use crate::api::OpenRequest;
+use mcpvisor_lifecycle::RequestId;
+use mcpvisor_lifecycle::server::{Mode, Restart};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Variables that differ from shell to shell and tell a server nothing.
+const VOLATILE: [&[u8]; 4] = [b"_=", b"SHLVL=", b"OLDPWD=", b"WINDOWID="];
+
+/// A digest of everything that makes the session what it is. Direct sessions are each one of their own: their streams
+/// are their client's.
+pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
+    let mut hash = DefaultHasher::new();
+    if request.direct.is_some() {
+        return id.0;
+    }
+    request.tenant.hash(&mut hash);
+    request.labels.hash(&mut hash);
+    request.drain.hash(&mut hash);
+    for server in &request.servers {
+        (&server.name, &server.program, &server.args, &server.cwd).hash(&mut hash);
+        for variable in &server.env {
+            if !VOLATILE.iter().any(|volatile| variable.to_bytes().starts_with(volatile)) {
+                variable.hash(&mut hash);
+            }
+        }
+        (server.umask, server.nice, &server.ignored_signals, server.no_new_privs).hash(&mut hash);
+        for limit in &server.limits {
+            (limit.resource, limit.soft, limit.hard).hash(&mut hash);
+        }
+        if let Some(credentials) = &server.credentials {
+            (credentials.uid, credentials.gid, &credentials.groups).hash(&mut hash);
+        }
+        (server.memory_max, server.pids_max, server.mode, server.required, server.restart).hash(&mut hash);
+        (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
+        (server.stdin_grace, server.term_grace, server.kill_wait).hash(&mut hash);
+    }
+    hash.finish()
+}
+
+/// What follows from direct mode: the one server is spoken to by its client alone, and is never started again.
+pub(crate) fn make_direct(request: &mut OpenRequest) {
+    for server in &mut request.servers {
+        server.mode = Mode::Direct;
+        server.required = true;
+        server.restart = Restart::Temporary;
+    }
+}

@@ -1,0 +1,59 @@
+//! Direct mode: the server is born with its client's stdin and stdout; the daemon keeps a copy of stdin, to notice the
+//! client's hang-up, and nothing of stdout.
+use crate::api::DirectStreams;
+use crate::relay::HangUp;
+use mcpvisor_process::Stdio;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+
+/// How often a hung-up stream is looked at while the server still has bytes of it to read: first and longest interval.
+const FIRST_LOOK: Duration = Duration::from_millis(2);
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
+
+/// What the server is born with; leaves the copy that is watched in `streams`.
+pub(crate) fn stdio(streams: &mut DirectStreams) -> io::Result<Stdio> {
+    let given = streams.take_given()?;
+    Ok(Stdio::Given { stdin: given.0, stdout: given.1 })
+}
+
+/// Watches the copy of stdin, and calls `ended` once: when the client has hung up and the server has read what was sent
+/// before (a slow starter must not lose piped requests), or has not done so within `patience`. Ending the task drops
+/// the copy.
+pub(crate) fn watch(
+    streams: &mut DirectStreams,
+    patience: Duration,
+    ended: impl FnOnce() + Send + 'static,
+) -> io::Result<Option<AbortHandle>> {
+    let Some(copy) = streams.take_copy() else { return Ok(None) };
+    let hang_up = HangUp::new(copy)?;
+    let task = tokio::spawn(async move {
+        if hang_up.hung_up().await.is_ok() {
+            let mut pause = FIRST_LOOK;
+            let begun = tokio::time::Instant::now();
+            // No notification tells that a pipe has been emptied: this short while is the one place that looks again.
+            while hang_up.unread() > 0 && begun.elapsed() < patience {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_LOOK);
+            }
+        }
+        ended();
+    });
+    Ok(Some(task.abort_handle()))
+}
+
+impl DirectStreams {
+    /// The client's stdin and stdout, for the server; a copy of stdin stays here.
+    fn take_given(&mut self) -> io::Result<(OwnedFd, OwnedFd)> {
+        let gone = || io::Error::other("the client's streams were used already");
+        let stdin = self.stdin.take().ok_or_else(gone)?;
+        let stdout = self.stdout.take().ok_or_else(gone)?;
+        self.copy = Some(stdin.try_clone()?);
+        Ok((stdin, stdout))
+    }
+
+    fn take_copy(&mut self) -> Option<OwnedFd> {
+        self.copy.take()
+    }
+}

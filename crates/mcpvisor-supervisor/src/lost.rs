@@ -1,0 +1,163 @@
+//! Reaping without an actor: what a session's or a server's scope needs when the actor that owned it is gone, and what
+//! is told of a scope that can't be emptied. The reaper does the work; these only ask it, and listen.
+use crate::api::Outcome;
+use crate::certificate::{self, End};
+use crate::core::Core;
+use crate::record::{ServerRecord, SessionRecord};
+use crate::registry_actor::RegistryMsg;
+use mcpvisor_lifecycle::registry::RegistryEvent;
+use mcpvisor_lifecycle::session::{CloseReason, Ended, SessionState};
+use mcpvisor_process::{ScopeFact, ScopeId, ScopeReport};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Kills and reaps a server's scope. `told` hears the report when it is empty, and None each time that the kill's budget
+/// has run out before.
+pub(crate) fn reap_server(
+    core: &Arc<Core>,
+    server: &Arc<ServerRecord>,
+    told: impl Fn(Option<Arc<ScopeReport>>) + Send + Sync + 'static,
+) {
+    let scope = server.live().scope.clone().filter(|_| !server.live().empty);
+    let Some((_, scope)) = scope else {
+        told(Some(Arc::new(nothing())));
+        return;
+    };
+    server.live().stopping_since.get_or_insert_with(Instant::now);
+    let told = Arc::new(told);
+    let observer = Arc::clone(&told);
+    core.containment.kill(&scope);
+    core.containment.observe(
+        &scope,
+        Arc::new(move |fact| {
+            if let ScopeFact::Empty { report } = fact {
+                observer(Some(report));
+            }
+        }),
+    );
+    let (budget, server) = (server.spec.kill_wait, Arc::clone(server));
+    tokio::spawn(async move {
+        tokio::time::sleep(budget).await;
+        if !server.live().empty {
+            told(None);
+        }
+    });
+}
+
+/// The report of a scope in which nothing was ever born.
+fn nothing() -> ScopeReport {
+    ScopeReport {
+        processes: Vec::new(),
+        remaining: Vec::new(),
+        peak_memory_bytes: None,
+        cpu: None,
+        last_exit: Instant::now(),
+        proven: true,
+    }
+}
+
+/// Writes down what the reaper said of a server that has no actor any more.
+pub(crate) fn settle(server: &ServerRecord, report: &ScopeReport) {
+    if !report.processes.is_empty() {
+        let certificate = certificate::of_server(server, report, Instant::now());
+        server.live().certificate = Some(certificate);
+    }
+    let mut live = server.live();
+    live.empty = true;
+    live.proven &= report.proven;
+    live.pid = None;
+    if !report.processes.is_empty() {
+        live.last_exit = live.last_exit.max(Some(report.last_exit));
+    }
+    if let Some(connection) = live.connection.take() {
+        connection.end();
+    }
+}
+
+/// Kills and reaps every scope of a session whose actor is lost, and then ends it in the registry (`SessionLost`).
+pub(crate) fn reap_session(core: &Arc<Core>, record: &Arc<SessionRecord>) {
+    record.condemn();
+    if let Some(actor) = record.live().actor.take() {
+        actor.kill();
+    }
+    {
+        let mut live = record.live();
+        live.closing.get_or_insert_with(|| (Instant::now(), CloseReason::Internal));
+        live.state = SessionState::Stopping;
+    }
+    record.gate.close(Box::new(|| ()));
+    let budget = record.servers.iter().map(|server| server.spec.kill_wait).max().unwrap_or_default();
+    let (told_core, told_record) = (Arc::clone(core), Arc::clone(record));
+    let runtime = tokio::runtime::Handle::current();
+    core.containment.kill_session(
+        Arc::clone(&record.scope),
+        Box::new(move |reports| {
+            runtime.spawn(async move { end_lost(&told_core, &told_record, &reports) });
+        }),
+    );
+    let (core, record) = (Arc::clone(core), Arc::clone(record));
+    tokio::spawn(async move {
+        tokio::time::sleep(budget).await;
+        if !record.has_ended() {
+            report_quarantined(&core, &record).await;
+        }
+    });
+}
+
+fn end_lost(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId, Arc<ScopeReport>)]) {
+    if record.has_ended() {
+        return;
+    }
+    for server in &record.servers {
+        let scope = server.live().scope.clone();
+        let report = reports.iter().find(|(of, _)| scope.as_ref().is_some_and(|(_, scope)| scope == of));
+        match report {
+            Some((_, report)) => settle(server, report),
+            None => settle(server, &nothing()),
+        }
+    }
+    for (scope, _) in reports {
+        core.containment.release(scope);
+    }
+    let proven = record.servers.iter().all(|server| server.live().proven);
+    core.end_session(record, Ended::Failed, CloseReason::Internal, proven);
+}
+
+/// Writes a report that lists what is left, and tells the registry.
+pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRecord>) {
+    let mut remaining = Vec::new();
+    for server in &record.servers {
+        let scope = server.live().scope.clone().filter(|_| !server.live().empty);
+        let Some((_, scope)) = scope else { continue };
+        let (answer, report) = tokio::sync::oneshot::channel();
+        core.containment.report(
+            &scope,
+            Box::new(move |report| {
+                let _ = answer.send(report);
+            }),
+        );
+        let Ok(report) = report.await else { continue };
+        remaining.extend(report.remaining.iter().cloned());
+        let certificate = certificate::of_server(server, &report, Instant::now());
+        server.live().certificate = Some(certificate);
+    }
+    // It may have become empty meanwhile; then the end is the last word (G5).
+    if record.has_ended() {
+        return;
+    }
+    let reason = record.live().closing.map_or(CloseReason::Internal, |(_, reason)| reason);
+    let (outcome, state) = (Outcome::Quarantined, SessionState::Quarantined);
+    let end = End { outcome, state, reason, remaining, proven: false };
+    let certificate = certificate::of_session(record, core.containment.kind(), end);
+    let left = certificate.remaining.len();
+    tracing::error!(session = %record.key.key, generation = record.id.generation.0, left, "session is quarantined");
+    {
+        let mut live = record.live();
+        if matches!(live.state, SessionState::Closed | SessionState::Failed) {
+            return;
+        }
+        live.certificate = Some(Arc::new(certificate));
+        live.state = state;
+    }
+    core.send(RegistryMsg::Event(RegistryEvent::SessionQuarantined { session: record.id }));
+}

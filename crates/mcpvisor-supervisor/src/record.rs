@@ -1,0 +1,229 @@
+//! What is known of a session outside of its actors: read by `list` and `show` without asking anyone, and still there
+//! when an actor is lost. Each record is written by the one actor that owns the session or the server.
+use crate::api::{
+    Certificate, OpenRequest, ServerCertificate, ServerSpec, ServerView, SessionView, StartFailure, Waits,
+};
+use crate::clock::Clock;
+use crate::gate::Gate;
+use crate::relay::Connection;
+use crate::session_actor::SessionMsg;
+use crate::stderr_log::StderrLog;
+use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
+use mcpvisor_lifecycle::session::{CloseReason, SessionState};
+use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
+use mcpvisor_process::{ContainmentKind, Exit, ScopeId};
+use ractor::ActorRef;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Locks, also after a panic elsewhere: each write to a record is whole by itself.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a state waits for, with the moments that it waits from and to.
+pub(crate) type Waiting = Option<(&'static str, Moment, Option<Moment>)>;
+
+/// A session, from its admission until its tombstone is gone.
+pub(crate) struct SessionRecord {
+    pub(crate) id: SessionId,
+    pub(crate) key: KeyRef,
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) created_at: SystemTime,
+    pub(crate) lease: String,
+    pub(crate) drain: Duration,
+    pub(crate) direct: bool,
+    /// The name of its scope: uid and generation, unique in this instance.
+    pub(crate) scope: Arc<str>,
+    pub(crate) gate: Gate,
+    pub(crate) servers: Vec<Arc<ServerRecord>>,
+    live: Mutex<SessionLive>,
+    /// Set once the session is reaped without its actors: nothing is launched any more.
+    condemned: Mutex<bool>,
+}
+
+/// The part of a session's record that changes.
+pub(crate) struct SessionLive {
+    pub(crate) state: SessionState,
+    /// Since when, and why, it is being torn down.
+    pub(crate) closing: Option<(Instant, CloseReason)>,
+    /// The newest report: of a quarantine, and in the end the final one.
+    pub(crate) certificate: Option<Arc<Certificate>>,
+    pub(crate) actor: Option<ActorRef<SessionMsg>>,
+}
+
+impl SessionRecord {
+    pub(crate) fn new(id: SessionId, key: &KeyRef, request: &mut OpenRequest, direct: bool) -> Self {
+        let servers = std::mem::take(&mut request.servers);
+        let servers = servers.into_iter().enumerate().map(|(index, spec)| Arc::new(ServerRecord::new(index, spec)));
+        Self {
+            id,
+            key: key.clone(),
+            tenant: request.tenant.clone(),
+            labels: std::mem::take(&mut request.labels),
+            created_at: SystemTime::now(),
+            lease: std::mem::take(&mut request.lease),
+            drain: request.drain,
+            direct,
+            scope: scope_name(id),
+            gate: Gate::new(),
+            servers: servers.collect(),
+            live: Mutex::new(SessionLive {
+                state: SessionState::Starting,
+                closing: None,
+                certificate: None,
+                actor: None,
+            }),
+            condemned: Mutex::new(false),
+        }
+    }
+
+    pub(crate) fn live(&self) -> MutexGuard<'_, SessionLive> {
+        lock(&self.live)
+    }
+
+    pub(crate) fn server(&self, name: &ServerName) -> Option<&Arc<ServerRecord>> {
+        self.servers.iter().find(|server| server.spec.name == *name)
+    }
+
+    /// From now on nothing of this session is launched.
+    pub(crate) fn condemn(&self) {
+        *lock(&self.condemned) = true;
+    }
+
+    /// Holds off a condemnation while the guard lives; none where the session is condemned already. A launch is
+    /// handed over under it, so that what reaps a lost session finds every launch that was ever begun (G17).
+    pub(crate) fn may_launch(&self) -> Option<MutexGuard<'_, bool>> {
+        Some(lock(&self.condemned)).filter(|condemned| !**condemned)
+    }
+
+    /// It has ended: the certificate is the last word.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.live().state, SessionState::Closed | SessionState::Failed)
+    }
+
+    pub(crate) fn view(&self, clock: Clock, containment: ContainmentKind) -> SessionView {
+        let state = self.live().state;
+        let in_flight = (!self.direct).then(|| self.gate.in_flight());
+        SessionView {
+            key: self.key.key.clone(),
+            generation: self.id.generation,
+            owner: self.key.uid,
+            state,
+            tenant: self.tenant.clone(),
+            labels: self.labels.clone(),
+            created_at: self.created_at,
+            lease: self.lease.clone(),
+            attached: Some(usize::from(self.direct && !self.has_ended())),
+            in_flight,
+            containment,
+            servers: self.servers.iter().map(|server| server.view(clock)).collect(),
+        }
+    }
+}
+
+/// The name of a session's scope.
+pub(crate) fn scope_name(id: SessionId) -> Arc<str> {
+    format!("{}-{}", id.uid.0, id.generation.0).into()
+}
+
+/// A server of a session.
+pub(crate) struct ServerRecord {
+    /// Its place in the session's definition.
+    pub(crate) index: usize,
+    pub(crate) spec: ServerSpec,
+    live: Mutex<ServerLive>,
+}
+
+/// The part of a server's record that changes.
+pub(crate) struct ServerLive {
+    pub(crate) state: ServerState,
+    pub(crate) stage: Stage,
+    pub(crate) restarts: u32,
+    pub(crate) waiting: Waiting,
+    pub(crate) pid: Option<u32>,
+    /// The scope of the newest incarnation, and whether it is known to be empty.
+    pub(crate) scope: Option<(Incarnation, ScopeId)>,
+    pub(crate) empty: bool,
+    pub(crate) connection: Option<Connection>,
+    pub(crate) era: Option<&'static str>,
+    pub(crate) protocol: Option<String>,
+    pub(crate) stderr: Option<StderrLog>,
+    pub(crate) exit: Option<Exit>,
+    pub(crate) last_exit: Option<Instant>,
+    /// False once the emptiness of one of its scopes rested on a search.
+    pub(crate) proven: bool,
+    /// The first line of its stdout that was no message.
+    pub(crate) noise: Option<String>,
+    /// When its teardown began.
+    pub(crate) stopping_since: Option<Instant>,
+    pub(crate) failure: Option<StartFailure>,
+    pub(crate) certificate: Option<ServerCertificate>,
+}
+
+impl ServerRecord {
+    fn new(index: usize, spec: ServerSpec) -> Self {
+        Self {
+            index,
+            spec,
+            live: Mutex::new(ServerLive {
+                state: ServerState::Starting,
+                stage: Stage::Itself,
+                restarts: 0,
+                waiting: None,
+                pid: None,
+                scope: None,
+                empty: true,
+                connection: None,
+                era: None,
+                protocol: None,
+                stderr: None,
+                exit: None,
+                last_exit: None,
+                proven: true,
+                noise: None,
+                stopping_since: None,
+                failure: None,
+                certificate: None,
+            }),
+        }
+    }
+
+    pub(crate) fn live(&self) -> MutexGuard<'_, ServerLive> {
+        lock(&self.live)
+    }
+
+    /// The connection of a server that can be called now.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        let live = self.live();
+        live.connection.clone().filter(|_| live.state == ServerState::Ready)
+    }
+
+    fn view(&self, clock: Clock) -> ServerView {
+        let live = self.live();
+        let stats = live.connection.as_ref().map(Connection::stats);
+        let now = clock.now();
+        ServerView {
+            name: self.spec.name.clone(),
+            state: live.state,
+            mode: self.spec.mode,
+            pid: live.pid,
+            restarts: live.restarts,
+            era: live.era,
+            protocol: live.protocol.clone(),
+            tools: stats.as_ref().and_then(|stats| stats.tools),
+            in_flight: match self.spec.mode {
+                Mode::Shared => Some(stats.map_or(0, |stats| stats.in_flight)),
+                Mode::Exclusive | Mode::Direct => None,
+            },
+            last_error: live.failure.as_ref().map(|failure| failure.message.clone()),
+            waits_for: live.waiting.map(|(what, since, until)| Waits {
+                what,
+                since: now.since(since),
+                left: until.map(|until| until.since(now)),
+            }),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Drives the registry machine: creates the sessions' actors, answers requests, reaps what lost its actor.
+use crate::api::OpenRequest;
+use crate::clock::Alarm;
+use crate::core::{Core, count};
+use crate::lost;
+use crate::record::SessionRecord;
+use crate::session_actor::{SessionActor, SessionArguments, SessionMsg};
+use mcpvisor_lifecycle::registry::{
+    Answer, Counts, Open, Refusal, Registry, RegistryEffect, RegistryEvent, Target,
+};
+use mcpvisor_lifecycle::session::Ended;
+use mcpvisor_lifecycle::{KeyRef, RequestId, SessionId};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// An answer with the record that it speaks of, taken in the same step: a tombstone may be evicted right after.
+pub(crate) struct Reply {
+    pub(crate) result: Result<Answer, Refusal>,
+    pub(crate) record: Option<Arc<SessionRecord>>,
+}
+
+pub(crate) enum RegistryMsg {
+    Open { open: Open, request: Box<OpenRequest>, reply: oneshot::Sender<Reply> },
+    /// Any other request that is answered.
+    Ask { request: RequestId, event: RegistryEvent, reply: oneshot::Sender<Reply> },
+    /// A fact, or a command that nobody waits for.
+    Event(RegistryEvent),
+    /// The session that a request other than `close` and `wait` means; with `ended`, also one that is over and that
+    /// no generation was named of.
+    Resolve { target: Target, ended: bool, reply: oneshot::Sender<Result<SessionId, Refusal>> },
+    Counts { reply: oneshot::Sender<(Counts, bool, u64)> },
+    Alarm,
+    #[cfg(test)]
+    Panic,
+}
+impl ractor::Message for RegistryMsg {}
+
+pub(crate) struct RegistryActor;
+
+pub(crate) struct Driver {
+    core: Arc<Core>,
+    machine: Registry,
+    alarm: Alarm,
+    replies: HashMap<RequestId, oneshot::Sender<Reply>>,
+    /// What is to be opened, until it is started, joined or refused.
+    opens: HashMap<RequestId, Box<OpenRequest>>,
+    actors: HashMap<ActorId, SessionId>,
+}
+
+impl Actor for RegistryActor {
+    type Msg = RegistryMsg;
+    type State = Driver;
+    type Arguments = Arc<Core>;
+
+    async fn pre_start(&self, myself: ActorRef<RegistryMsg>, core: Arc<Core>) -> Result<Driver, ActorProcessingErr> {
+        // What a lost predecessor left: each is reaped without its actors, and blocks its key until then.
+        let left: Vec<_> = core.records().into_iter().filter(|record| !record.has_ended()).collect();
+        let taken = left.iter().map(|record| (record.id, record.key.clone(), record.tenant.clone())).collect();
+        let machine = Registry::recover(core.config(), taken, core.last_generations());
+        for record in &left {
+            lost::reap_session(&core, record);
+        }
+        let mut driver = Driver {
+            core,
+            machine,
+            alarm: Alarm::default(),
+            replies: HashMap::new(),
+            opens: HashMap::new(),
+            actors: HashMap::new(),
+        };
+        if !left.is_empty() {
+            tracing::error!(sessions = left.len(), "the registry was lost; its sessions are being reaped");
+        }
+        driver.arm(&myself);
+        Ok(driver)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<RegistryMsg>,
+        message: RegistryMsg,
+        driver: &mut Driver,
+    ) -> Result<(), ActorProcessingErr> {
+        driver.receive(&myself, message);
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<RegistryMsg>,
+        event: SupervisionEvent,
+        driver: &mut Driver,
+    ) -> Result<(), ActorProcessingErr> {
+        if let SupervisionEvent::ActorTerminated(who, ..) | SupervisionEvent::ActorFailed(who, _) = event {
+            driver.child_ended(&myself, who.get_id());
+        }
+        Ok(())
+    }
+}
+
+impl Driver {
+    fn receive(&mut self, myself: &ActorRef<RegistryMsg>, message: RegistryMsg) {
+        match message {
+            RegistryMsg::Open { open, request, reply } => {
+                self.replies.insert(open.request, reply);
+                self.opens.insert(open.request, request);
+                self.step(myself, RegistryEvent::Open(open));
+            }
+            RegistryMsg::Ask { request, event, reply } => {
+                self.replies.insert(request, reply);
+                self.step(myself, event);
+            }
+            RegistryMsg::Event(event) => {
+                if let RegistryEvent::Cancel { request } = event {
+                    self.replies.remove(&request);
+                    self.opens.remove(&request);
+                }
+                if let RegistryEvent::SessionQuarantined { .. } = event {
+                    count(&self.core.counters.quarantined);
+                }
+                self.step(myself, event);
+            }
+            RegistryMsg::Resolve { target, ended, reply } => {
+                let found = match self.machine.find(&target) {
+                    Some(session) if ended && target.generation.is_none() => Ok(session),
+                    _ => self.machine.resolve(&target),
+                };
+                let _ = reply.send(found);
+            }
+            RegistryMsg::Counts { reply } => {
+                let machine = &self.machine;
+                let _ = reply.send((machine.counts(), machine.is_fenced(), machine.dropped_facts()));
+            }
+            RegistryMsg::Alarm => self.step(myself, RegistryEvent::Timeout),
+            #[cfg(test)]
+            RegistryMsg::Panic => panic!("the registry's actor was told to panic"),
+        }
+    }
+
+    fn step(&mut self, myself: &ActorRef<RegistryMsg>, event: RegistryEvent) {
+        let effects = self.machine.step(self.core.clock.now(), event);
+        // Answers carry records: none is forgotten before every answer of its step is given.
+        let (forgotten, effects): (Vec<_>, Vec<_>) =
+            effects.into_iter().partition(|effect| matches!(effect, RegistryEffect::Forget { .. }));
+        for effect in effects.into_iter().chain(forgotten) {
+            self.act(myself, effect);
+        }
+        self.arm(myself);
+    }
+
+    fn arm(&mut self, myself: &ActorRef<RegistryMsg>) {
+        self.alarm.set(self.machine.next_timeout(), self.core.clock, myself, || RegistryMsg::Alarm);
+    }
+
+    fn act(&mut self, myself: &ActorRef<RegistryMsg>, effect: RegistryEffect) {
+        match effect {
+            RegistryEffect::Start { session, key, request } => self.start(myself, session, &key, request),
+            RegistryEffect::Close { session, reason, options } => {
+                self.tell(session, SessionMsg::Close(reason, options));
+            }
+            RegistryEffect::Urge { session, urgency } => self.tell(session, SessionMsg::Urge(urgency)),
+            RegistryEffect::RetryKill { session } => self.retry_kill(session),
+            RegistryEffect::ReapLost { session } => {
+                if let Some(record) = self.core.record(session) {
+                    lost::reap_session(&self.core, &record);
+                }
+            }
+            RegistryEffect::Reply { request, result } => self.reply(request, result),
+            RegistryEffect::Forget { session } => self.core.forget(session),
+            RegistryEffect::Finished { leftovers } => {
+                self.core.finished.send_replace(Some(leftovers));
+            }
+        }
+    }
+
+    fn start(&mut self, myself: &ActorRef<RegistryMsg>, session: SessionId, key: &KeyRef, request: RequestId) {
+        let Some(mut open) = self.opens.remove(&request) else {
+            tracing::error!(session = %key.key, "an open was started whose definition is gone");
+            self.step(myself, RegistryEvent::SessionEnded { session, ended: Ended::Failed });
+            return;
+        };
+        let direct = open.direct.take();
+        let record = Arc::new(SessionRecord::new(session, key, &mut open, direct.is_some()));
+        self.core.remember(&record);
+        count(&self.core.counters.opened);
+        tracing::info!(session = %key.key, generation = session.generation.0, uid = key.uid.0, "session admitted");
+        let arguments = SessionArguments { core: Arc::clone(&self.core), record: Arc::clone(&record), direct };
+        match ActorRuntime::<SessionActor>::spawn_linked_instant(None, SessionActor, arguments, myself.get_cell()) {
+            Ok((actor, _)) => {
+                self.actors.insert(actor.get_id(), session);
+                let _ = actor.send_message(SessionMsg::Begin);
+                record.live().actor = Some(actor);
+            }
+            Err(error) => {
+                tracing::error!(session = %key.key, %error, "a session's actor could not be started");
+                self.step(myself, RegistryEvent::SessionLost { session });
+            }
+        }
+    }
+
+    fn tell(&self, session: SessionId, message: SessionMsg) {
+        let actor = self.core.record(session).and_then(|record| record.live().actor.clone());
+        if let Some(actor) = actor {
+            let _ = actor.send_message(message);
+        }
+    }
+
+    fn retry_kill(&self, session: SessionId) {
+        let Some(record) = self.core.record(session) else { return };
+        let actor = record.live().actor.clone();
+        match actor {
+            Some(actor) if actor.send_message(SessionMsg::RetryKill).is_ok() => {}
+            _ => lost::reap_session(&self.core, &record),
+        }
+    }
+
+    fn reply(&mut self, request: RequestId, result: Result<Answer, Refusal>) {
+        if result.is_err() {
+            count(&self.core.counters.refused);
+        }
+        let session = match &result {
+            Ok(
+                Answer::Opened { session, .. }
+                | Answer::Closed { session }
+                | Answer::Quarantined { session }
+                | Answer::Stopping { session }
+                | Answer::Reached { session, .. }
+                | Answer::NotYet { session },
+            ) => Some(*session),
+            Err(
+                Refusal::SessionExists { session }
+                | Refusal::SessionClosing { session }
+                | Refusal::SessionClosed { session }
+                | Refusal::SessionFailed { session }
+                | Refusal::StartFailed { session }
+                | Refusal::Quarantined { session }
+                | Refusal::StaleGeneration { session }
+                | Refusal::NotQuarantined { session },
+            ) => Some(*session),
+            Err(Refusal::DeadlineExceeded { session }) => *session,
+            Err(Refusal::Draining | Refusal::CapacityExhausted { .. } | Refusal::NotFound) => None,
+        };
+        let starts_later = matches!(result, Ok(Answer::Opened { created: true, .. }));
+        let record = session.and_then(|session| self.core.record(session));
+        if let Some(reply) = self.replies.remove(&request) {
+            // A requester that went away needs no answer.
+            let _ = reply.send(Reply { result, record });
+        }
+        // One that was answered before its session starts (it waits for the key, its requester does not) is kept.
+        if !starts_later {
+            self.opens.remove(&request);
+        }
+    }
+
+    fn child_ended(&mut self, myself: &ActorRef<RegistryMsg>, who: ActorId) {
+        let Some(session) = self.actors.remove(&who) else { return };
+        // The supervision event overtakes the end note; the record tells whether there is one.
+        let ended = self.core.record(session).is_none_or(|record| record.has_ended());
+        if ended {
+            return;
+        }
+        count(&self.core.counters.lost_actors);
+        tracing::error!(generation = session.generation.0, uid = session.uid.0, "a session's actor is lost");
+        self.step(myself, RegistryEvent::SessionLost { session });
+    }
+}
+
+/// Keeps a registry's actor alive until the runtime ends: one that is lost is followed by one that recovers.
+pub(crate) async fn keep(core: Arc<Core>) {
+    loop {
+        let spawned = RegistryActor::spawn(None, RegistryActor, Arc::clone(&core)).await;
+        match spawned {
+            Ok((actor, ended)) => {
+                core.registry.send_replace(Some(actor));
+                let _ = ended.await;
+                count(&core.counters.lost_actors);
+                tracing::error!("the registry's actor is lost; another one takes over");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the registry's actor could not be started");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}

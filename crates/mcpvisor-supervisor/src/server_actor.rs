@@ -1,0 +1,497 @@
+//! Drives the server machine: launches, speaks the handshake, runs the stop ladder, tells the session.
+//!
+//! Messages become events, `step` decides, effects are carried out. Nothing is awaited in a handler; what takes time is a
+//! task or a thread of the process layer, whose answer is a message.
+use crate::api::{DirectStreams, StartFailure};
+use crate::certificate;
+use crate::clock::{Alarm, Clock};
+use crate::direct;
+use crate::record::{ServerRecord, SessionRecord};
+use crate::relay::{Connection, ConnectionOptions, Handshake, HandshakeError};
+use crate::session_actor::SessionMsg;
+use crate::stderr_log::StderrLog;
+use mcpvisor_lifecycle::Incarnation;
+use mcpvisor_lifecycle::registry::Urgency;
+use mcpvisor_lifecycle::server::{
+    Failure, Mode, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState, Stage,
+};
+use mcpvisor_process::{
+    Containment, Cwd, Exit, LaunchError, LaunchErrorKind, LaunchSpec, Launched, ScopeFact, ScopeId, Stdio,
+};
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::AbortHandle;
+
+/// How much of a server's stderr an error carries, in bytes.
+const TAIL: usize = 4096;
+const BACKOFF: Duration = Duration::from_millis(200);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+pub(crate) enum ServerMsg {
+    Start,
+    Stop { term_first: bool },
+    Urge(Urgency),
+    RetryKill,
+    ClientGone,
+    Launched(Incarnation, Result<Launched, LaunchError>),
+    Handshake(Incarnation, Result<Handshake, HandshakeError>),
+    Scope(Incarnation, ScopeFact),
+    OutputEnded(Incarnation),
+    InputEnded(Incarnation),
+    Alarm,
+    #[cfg(test)]
+    Panic,
+}
+impl ractor::Message for ServerMsg {}
+
+pub(crate) struct ServerActor;
+
+pub(crate) struct ServerArguments {
+    pub(crate) session: Arc<SessionRecord>,
+    pub(crate) record: Arc<ServerRecord>,
+    pub(crate) parent: ActorRef<SessionMsg>,
+    pub(crate) containment: Containment,
+    pub(crate) clock: Clock,
+    pub(crate) direct: Option<DirectStreams>,
+}
+
+pub(crate) struct Driver {
+    machine: Server,
+    arguments: ServerArguments,
+    alarm: Alarm,
+    /// Watches the client's hang-up in direct mode; holds the copy of stdin.
+    hang_up: Option<AbortHandle>,
+    /// Why the newest incarnation could not be used, in words, until it is reported.
+    cause: Option<(&'static str, String)>,
+}
+
+impl Actor for ServerActor {
+    type Msg = ServerMsg;
+    type State = Driver;
+    type Arguments = ServerArguments;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<ServerMsg>,
+        arguments: ServerArguments,
+    ) -> Result<Driver, ActorProcessingErr> {
+        let machine = Server::new(config(&arguments));
+        Ok(Driver { machine, arguments, alarm: Alarm::default(), hang_up: None, cause: None })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<ServerMsg>,
+        message: ServerMsg,
+        state: &mut Driver,
+    ) -> Result<(), ActorProcessingErr> {
+        state.receive(&myself, message);
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<ServerMsg>,
+        _: SupervisionEvent,
+        _: &mut Driver,
+    ) -> Result<(), ActorProcessingErr> {
+        // A server's actor has no children.
+        Ok(())
+    }
+}
+
+fn config(arguments: &ServerArguments) -> ServerConfig {
+    let spec = &arguments.record.spec;
+    let id = arguments.session.id;
+    ServerConfig {
+        mode: spec.mode,
+        start: spec.start,
+        stdin_grace: spec.stdin_grace,
+        term_grace: spec.term_grace,
+        kill_wait: spec.kill_wait,
+        restart: spec.restart,
+        restart_intensity: spec.restart_intensity,
+        restart_period: spec.restart_period,
+        backoff: BACKOFF,
+        longest_backoff: LONGEST_BACKOFF,
+        // Differs between servers, so that those that failed together don't come back together.
+        seed: id.generation.0 ^ (u64::from(id.uid.0) << 32) ^ ((arguments.record.index as u64) << 20),
+    }
+}
+
+impl Driver {
+    fn receive(&mut self, myself: &ActorRef<ServerMsg>, message: ServerMsg) {
+        let event = match message {
+            ServerMsg::Start => ServerEvent::Start,
+            ServerMsg::Stop { term_first } => ServerEvent::Stop { term_first },
+            ServerMsg::Urge(urgency) => ServerEvent::Urge { urgency },
+            ServerMsg::RetryKill => ServerEvent::RetryKill,
+            ServerMsg::ClientGone => ServerEvent::ClientGone,
+            ServerMsg::Launched(incarnation, result) => self.launched(myself, incarnation, result),
+            ServerMsg::Handshake(incarnation, result) => self.shook_hands(incarnation, result),
+            ServerMsg::Scope(incarnation, fact) => self.scope_told(incarnation, fact),
+            ServerMsg::OutputEnded(incarnation) => ServerEvent::OutputEnded { incarnation },
+            ServerMsg::InputEnded(incarnation) => {
+                self.arguments.containment.stdin_closed(&self.scope(incarnation));
+                ServerEvent::InputEnded { incarnation }
+            }
+            ServerMsg::Alarm => ServerEvent::Timeout,
+            #[cfg(test)]
+            ServerMsg::Panic => panic!("a server's actor was told to panic"),
+        };
+        self.step(myself, event);
+    }
+
+    fn step(&mut self, myself: &ActorRef<ServerMsg>, event: ServerEvent) {
+        let effects = self.machine.step(self.arguments.clock.now(), event);
+        self.publish();
+        for effect in effects {
+            self.act(myself, effect);
+        }
+        self.alarm.set(self.machine.next_timeout(), self.arguments.clock, myself, || ServerMsg::Alarm);
+    }
+
+    /// Writes down what others may read.
+    fn publish(&self) {
+        let mut live = self.arguments.record.live();
+        live.state = self.machine.state();
+        live.stage = self.machine.stage();
+        live.restarts = self.machine.restarts();
+        live.waiting = self.machine.waits_for();
+        if live.state == ServerState::Stopping && live.stopping_since.is_none() {
+            live.stopping_since = Some(Instant::now());
+        }
+    }
+
+    fn act(&mut self, myself: &ActorRef<ServerMsg>, effect: ServerEffect) {
+        let containment = &self.arguments.containment;
+        match effect {
+            ServerEffect::Launch { incarnation } => self.launch(myself, incarnation),
+            ServerEffect::Handshake { incarnation } => self.shake_hands(myself, incarnation),
+            ServerEffect::CloseStdin { incarnation } => {
+                containment.stdin_closed(&self.scope(incarnation));
+                if let Some(connection) = &self.arguments.record.live().connection {
+                    connection.close_stdin();
+                }
+            }
+            ServerEffect::Terminate { incarnation } => containment.terminate(&self.scope(incarnation)),
+            ServerEffect::Kill { incarnation } => containment.kill(&self.scope(incarnation)),
+            ServerEffect::Release { incarnation } => self.release(incarnation),
+            ServerEffect::Report(report) => self.report(report),
+        }
+    }
+
+    fn scope(&self, incarnation: Incarnation) -> ScopeId {
+        ScopeId {
+            session: Arc::clone(&self.arguments.session.scope),
+            leaf: format!("{}-{}", self.arguments.record.index, incarnation.0).into(),
+        }
+    }
+
+    // Launch.
+
+    fn launch(&mut self, myself: &ActorRef<ServerMsg>, incarnation: Incarnation) {
+        let arguments = &mut self.arguments;
+        let (stdio, cwd) = match arguments.direct.as_mut() {
+            None => (Stdio::Piped, None),
+            Some(streams) => match direct::stdio(streams) {
+                Ok(stdio) => (stdio, streams.cwd.take()),
+                Err(error) => {
+                    let error = LaunchError { kind: LaunchErrorKind::Resources, message: error.to_string() };
+                    let _ = myself.send_message(ServerMsg::Launched(incarnation, Err(error)));
+                    return;
+                }
+            },
+        };
+        let spec = launch_spec(&arguments.record, stdio, cwd);
+        let scope = self.scope(incarnation);
+        let arguments = &self.arguments;
+        let Some(_may_launch) = arguments.session.may_launch() else {
+            let error = LaunchError { kind: LaunchErrorKind::Killed, message: "the session is being reaped".into() };
+            let _ = myself.send_message(ServerMsg::Launched(incarnation, Err(error)));
+            return;
+        };
+        {
+            let mut live = arguments.record.live();
+            live.scope = Some((incarnation, scope.clone()));
+            live.empty = false;
+            live.exit = None;
+            live.stopping_since = None;
+            live.certificate = None;
+        }
+        let observer = myself.clone();
+        let observer = Arc::new(move |fact| {
+            let _ = observer.send_message(ServerMsg::Scope(incarnation, fact));
+        });
+        let answer = myself.clone();
+        let done = Box::new(move |result| {
+            let _ = answer.send_message(ServerMsg::Launched(incarnation, result));
+        });
+        arguments.containment.launch(scope, spec, observer, done);
+    }
+
+    fn launched(
+        &mut self,
+        myself: &ActorRef<ServerMsg>,
+        incarnation: Incarnation,
+        result: Result<Launched, LaunchError>,
+    ) -> ServerEvent {
+        let result = result.map_err(|error| (launch_cause(error.kind), error.message));
+        match result.and_then(|launched| {
+            self.take_over(myself, incarnation, launched).map_err(|error| ("internal", error.to_string()))
+        }) {
+            Ok(()) => ServerEvent::Launched { incarnation },
+            Err((cause, message)) => {
+                tracing::debug!(server = %self.arguments.record.spec.name, cause, "nothing was launched");
+                self.cause = Some((cause, message));
+                // Where something runs all the same (its pipes could not be taken over), it is not left: the scope is
+                // killed, and its end is told by `ScopeEmpty`.
+                if self.arguments.record.live().pid.is_some() {
+                    return ServerEvent::OutputEnded { incarnation };
+                }
+                self.arguments.record.live().empty = true;
+                ServerEvent::LaunchFailed { incarnation }
+            }
+        }
+    }
+
+    /// Takes the streams of a server that runs.
+    fn take_over(
+        &mut self,
+        myself: &ActorRef<ServerMsg>,
+        incarnation: Incarnation,
+        launched: Launched,
+    ) -> std::io::Result<()> {
+        let record = Arc::clone(&self.arguments.record);
+        let name = &record.spec.name;
+        record.live().pid = Some(launched.pid);
+        tracing::debug!(server = %name, pid = launched.pid, incarnation = incarnation.0, "launched");
+        let tee = self.arguments.direct.as_mut().and_then(|streams| streams.stderr.take());
+        let stderr = StderrLog::start(launched.stderr, tee)?;
+        record.live().stderr = Some(stderr);
+        if let (Some(stdin), Some(stdout)) = (launched.stdin, launched.stdout) {
+            let ended = myself.clone();
+            let on_end = Box::new(move || {
+                let _ = ended.send_message(ServerMsg::OutputEnded(incarnation));
+            });
+            let options = ConnectionOptions::new(record.spec.max_line);
+            let connection = Connection::start(stdin, stdout, options, on_end)?;
+            record.live().connection = Some(connection);
+        }
+        if let Some(streams) = &mut self.arguments.direct {
+            let told = myself.clone();
+            self.hang_up = direct::watch(streams, record.spec.start, move || {
+                let _ = told.send_message(ServerMsg::InputEnded(incarnation));
+            })?;
+        }
+        Ok(())
+    }
+
+    // Handshake.
+
+    fn shake_hands(&self, myself: &ActorRef<ServerMsg>, incarnation: Incarnation) {
+        let Some(connection) = self.arguments.record.live().connection.clone() else { return };
+        let answer = myself.clone();
+        tokio::spawn(async move {
+            let result = match connection.handshake().await {
+                // The tools are listed at once: who calls one must know whose it is. A server that can't list them
+                // is no worse a server; the next `tools` asks again.
+                Ok(handshake) => {
+                    if let Err(error) = connection.tools().await {
+                        tracing::debug!(%error, "the tools could not be listed at the start");
+                    }
+                    Ok(handshake)
+                }
+                Err(error) => Err(error),
+            };
+            let _ = answer.send_message(ServerMsg::Handshake(incarnation, result));
+        });
+    }
+
+    fn shook_hands(
+        &mut self,
+        incarnation: Incarnation,
+        result: Result<Handshake, HandshakeError>,
+    ) -> ServerEvent {
+        match result {
+            Ok(handshake) => {
+                if self.machine.incarnation() == Some(incarnation) {
+                    let mut live = self.arguments.record.live();
+                    live.era = Some(handshake.era);
+                    live.protocol = Some(handshake.protocol);
+                }
+                ServerEvent::HandshakeDone { incarnation }
+            }
+            Err(error) => {
+                if self.machine.incarnation() == Some(incarnation) {
+                    self.cause.get_or_insert(("handshake", error.to_string()));
+                }
+                ServerEvent::HandshakeFailed { incarnation }
+            }
+        }
+    }
+
+    // The end.
+
+    fn scope_told(&mut self, incarnation: Incarnation, fact: ScopeFact) -> ServerEvent {
+        match fact {
+            ScopeFact::MainExited { exit } => {
+                if self.machine.incarnation() == Some(incarnation) {
+                    self.arguments.record.live().exit = Some(exit);
+                    // The client must get its EPIPE: no copy of a dead server's stdin is held.
+                    self.drop_hang_up();
+                }
+                ServerEvent::MainExited { incarnation, normal: exit == Exit::Code(0) }
+            }
+            ScopeFact::Empty { report } => {
+                if self.machine.incarnation() == Some(incarnation) {
+                    self.drop_hang_up();
+                    let certificate = certificate::of_server(&self.arguments.record, &report, Instant::now());
+                    let mut live = self.arguments.record.live();
+                    live.empty = true;
+                    live.proven &= report.proven;
+                    live.last_exit = live.last_exit.max(Some(report.last_exit));
+                    live.certificate = Some(certificate);
+                }
+                ServerEvent::ScopeEmpty { incarnation }
+            }
+        }
+    }
+
+    fn drop_hang_up(&mut self) {
+        if let Some(task) = self.hang_up.take() {
+            task.abort();
+        }
+    }
+
+    fn release(&mut self, incarnation: Incarnation) {
+        self.drop_hang_up();
+        let mut live = self.arguments.record.live();
+        live.pid = None;
+        let connection = live.connection.take();
+        let stderr = live.stderr.clone();
+        drop(live);
+        if let Some(connection) = connection {
+            self.arguments.record.live().noise = connection.stats().first_noise;
+            connection.end();
+        }
+        if let Some(stderr) = stderr {
+            // What is still in the pipe is read first; an escapee's copy of it is not waited for.
+            tokio::spawn(async move {
+                stderr.settle().await;
+                stderr.close();
+            });
+        }
+        self.arguments.containment.release(&self.scope(incarnation));
+    }
+
+    fn report(&mut self, report: ServerReport) {
+        let name = self.arguments.record.spec.name.clone();
+        let parent = self.arguments.parent.clone();
+        let failure = match report {
+            ServerReport::Failed(failure) => Some(failure),
+            // The machine knows by itself why it restarts; a person reads it in `last_error`.
+            ServerReport::Restarting => Some(Failure::Exited),
+            _ => None,
+        };
+        let Some(failure) = failure else {
+            if report == ServerReport::Ready {
+                self.cause = None;
+            }
+            let _ = parent.send_message(SessionMsg::Server(name, report));
+            return;
+        };
+        let (cause, message) = self.why(failure);
+        let record = Arc::clone(&self.arguments.record);
+        // The last words of a server are the best explanation: they are read before anyone is told.
+        tokio::spawn(async move {
+            let stderr = record.live().stderr.clone();
+            let mut stderr_tail = String::new();
+            if let Some(stderr) = stderr {
+                stderr.settle().await;
+                stderr_tail = stderr.tail(TAIL);
+            }
+            {
+                let mut live = record.live();
+                let exit = live.exit;
+                live.failure =
+                    Some(StartFailure { server: record.spec.name.clone(), cause, message, exit, stderr_tail });
+            }
+            let _ = parent.send_message(SessionMsg::Server(name, report));
+        });
+    }
+
+    /// The cause of a failure, as a word and as a sentence.
+    fn why(&mut self, failure: Failure) -> (&'static str, String) {
+        let noted = self.cause.take();
+        let live = self.arguments.record.live();
+        let spec = &self.arguments.record.spec;
+        let ended = live.exit.map(|exit| match exit {
+            Exit::Code(code) => format!("it exited with status {code}"),
+            Exit::Signal(signal) => format!("it was ended by signal {signal}"),
+        });
+        match (failure, noted) {
+            (Failure::Launch, Some(noted)) => noted,
+            (Failure::StartTimeout, _) => {
+                let mut text = format!("it was not ready within {} ms", spec.start.as_millis());
+                if let Some(line) = live.noise.as_deref() {
+                    text.push_str(&format!("; its stdout began with a line that is no message: {line}"));
+                }
+                ("timeout", text)
+            }
+            (Failure::Handshake, Some((cause, message))) if live.stage != Stage::Itself || ended.is_none() => {
+                (cause, message)
+            }
+            (Failure::OutputEnded, noted) if live.stage != Stage::Itself || ended.is_none() => {
+                noted.unwrap_or_else(|| ("output_ended", "it closed its stdout".to_owned()))
+            }
+            (Failure::RestartLimit, _) => (
+                "restart_limit",
+                format!(
+                    "it failed more than {} times in {} s{}",
+                    spec.restart_intensity,
+                    spec.restart_period.as_secs(),
+                    ended.map(|text| format!("; the last time {text}")).unwrap_or_default()
+                ),
+            ),
+            (_, _) => ("exited", ended.unwrap_or_else(|| "it ended".to_owned())),
+        }
+    }
+}
+
+fn launch_spec(record: &ServerRecord, stdio: Stdio, cwd: Option<std::os::fd::OwnedFd>) -> LaunchSpec {
+    let spec = &record.spec;
+    LaunchSpec {
+        program: spec.program.clone(),
+        args: spec.args.clone(),
+        env: spec.env.clone(),
+        cwd: match (cwd, &spec.cwd) {
+            (Some(fd), _) => Cwd::Fd(fd),
+            (None, Some(path)) => Cwd::Path(path.clone()),
+            (None, None) => Cwd::Inherit,
+        },
+        stdio,
+        umask: spec.umask,
+        limits: spec.limits.clone(),
+        nice: spec.nice,
+        ignored_signals: spec.ignored_signals.clone(),
+        credentials: spec.credentials.clone(),
+        no_new_privs: spec.no_new_privs,
+        memory_max: spec.memory_max,
+        pids_max: spec.pids_max,
+        deadline: spec.start,
+    }
+}
+
+fn launch_cause(kind: LaunchErrorKind) -> &'static str {
+    match kind {
+        LaunchErrorKind::NotFound => "not_found",
+        LaunchErrorKind::NotExecutable => "not_executable",
+        LaunchErrorKind::Directory => "directory",
+        LaunchErrorKind::Hung => "hung",
+        LaunchErrorKind::Resources => "resources",
+        LaunchErrorKind::Killed => "killed",
+        LaunchErrorKind::Other => "launch",
+    }
+}

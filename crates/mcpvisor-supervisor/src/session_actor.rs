@@ -1,0 +1,308 @@
+//! Drives the session machine: starts its servers' actors, drains, stops, writes the certificate.
+use crate::api::{DirectStreams, Outcome};
+use crate::certificate::{self, End};
+use crate::clock::Alarm;
+use crate::core::{Core, count};
+use crate::lost;
+use crate::record::{ServerRecord, SessionRecord};
+use crate::registry_actor::RegistryMsg;
+use crate::server_actor::{ServerActor, ServerArguments, ServerMsg};
+use mcpvisor_lifecycle::ServerName;
+use mcpvisor_lifecycle::registry::{CloseOptions, RegistryEvent, Urgency};
+use mcpvisor_lifecycle::server::{Mode, ServerReport, ServerState};
+use mcpvisor_lifecycle::session::{
+    CloseReason, Ended, Session, SessionConfig, SessionEffect, SessionEvent, SessionServer, SessionState,
+};
+use mcpvisor_process::ScopeReport;
+use ractor::{Actor, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(crate) enum SessionMsg {
+    Begin,
+    Close(CloseReason, CloseOptions),
+    Urge(Urgency),
+    RetryKill,
+    ClientGone,
+    Drained,
+    Server(ServerName, ServerReport),
+    /// The reaper's word on a server whose actor is lost.
+    Reaped(ServerName, Option<Arc<ScopeReport>>),
+    Alarm,
+    #[cfg(test)]
+    Panic,
+    #[cfg(test)]
+    PanicServer(ServerName),
+}
+impl ractor::Message for SessionMsg {}
+
+pub(crate) struct SessionActor;
+
+pub(crate) struct SessionArguments {
+    pub(crate) core: Arc<Core>,
+    pub(crate) record: Arc<SessionRecord>,
+    pub(crate) direct: Option<DirectStreams>,
+}
+
+pub(crate) struct Driver {
+    machine: Session,
+    core: Arc<Core>,
+    record: Arc<SessionRecord>,
+    direct: Option<DirectStreams>,
+    /// The servers' actors, in the order of the records; none before the start or after a loss.
+    servers: Vec<Option<ActorRef<ServerMsg>>>,
+    alarm: Alarm,
+}
+
+impl Actor for SessionActor {
+    type Msg = SessionMsg;
+    type State = Driver;
+    type Arguments = SessionArguments;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<SessionMsg>,
+        arguments: SessionArguments,
+    ) -> Result<Driver, ActorProcessingErr> {
+        let SessionArguments { core, record, direct } = arguments;
+        let servers = record.servers.iter();
+        let machine = Session::new(SessionConfig {
+            servers: servers
+                .map(|server| SessionServer { name: server.spec.name.clone(), required: server.spec.required })
+                .collect(),
+            drain: record.drain,
+            direct: record.direct,
+        });
+        let servers = vec![None; record.servers.len()];
+        Ok(Driver { machine, core, record, direct, servers, alarm: Alarm::default() })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SessionMsg>,
+        message: SessionMsg,
+        driver: &mut Driver,
+    ) -> Result<(), ActorProcessingErr> {
+        driver.receive(&myself, message);
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<SessionMsg>,
+        event: SupervisionEvent,
+        driver: &mut Driver,
+    ) -> Result<(), ActorProcessingErr> {
+        if let SupervisionEvent::ActorTerminated(who, ..) | SupervisionEvent::ActorFailed(who, _) = event {
+            driver.child_ended(&myself, &who);
+        }
+        Ok(())
+    }
+}
+
+impl Driver {
+    fn receive(&mut self, myself: &ActorRef<SessionMsg>, message: SessionMsg) {
+        let event = match message {
+            SessionMsg::Begin => SessionEvent::Begin,
+            SessionMsg::Close(reason, options) => {
+                self.record.live().closing.get_or_insert((Instant::now(), reason));
+                SessionEvent::Close { reason, options }
+            }
+            SessionMsg::Urge(urgency) => SessionEvent::Urge { urgency },
+            SessionMsg::RetryKill => SessionEvent::RetryKill,
+            SessionMsg::ClientGone => SessionEvent::ClientGone,
+            SessionMsg::Drained => SessionEvent::Drained,
+            SessionMsg::Server(name, report) => {
+                // An actor that is lost may have left words behind: the reaper's count, not these.
+                if self.index(&name).is_none_or(|index| self.servers[index].is_none()) {
+                    return;
+                }
+                SessionEvent::Server { name, report }
+            }
+            SessionMsg::Reaped(name, Some(report)) => {
+                if let Some(server) = self.record.server(&name) {
+                    lost::settle(server, &report);
+                }
+                SessionEvent::Server { name, report: ServerReport::Stopped }
+            }
+            SessionMsg::Reaped(name, None) => SessionEvent::Server { name, report: ServerReport::Quarantined },
+            SessionMsg::Alarm => SessionEvent::Timeout,
+            #[cfg(test)]
+            SessionMsg::Panic => panic!("a session's actor was told to panic"),
+            #[cfg(test)]
+            SessionMsg::PanicServer(name) => {
+                self.tell(&name, ServerMsg::Panic);
+                return;
+            }
+        };
+        self.step(myself, event);
+    }
+
+    fn step(&mut self, myself: &ActorRef<SessionMsg>, event: SessionEvent) {
+        let effects = self.machine.step(self.core.clock.now(), event);
+        for effect in effects {
+            self.act(myself, effect);
+        }
+        self.alarm.set(self.machine.next_timeout(), self.core.clock, myself, || SessionMsg::Alarm);
+    }
+
+    fn act(&mut self, myself: &ActorRef<SessionMsg>, effect: SessionEffect) {
+        let session = self.record.id;
+        match effect {
+            SessionEffect::StartServer { name } => self.start(myself, &name),
+            SessionEffect::CloseGate => {
+                let drained = myself.clone();
+                self.record.gate.close(Box::new(move || {
+                    let _ = drained.send_message(SessionMsg::Drained);
+                }));
+            }
+            SessionEffect::SettleCalls => self.settle_calls(),
+            SessionEffect::StopServer { name, term_first } => self.tell(&name, ServerMsg::Stop { term_first }),
+            SessionEffect::UrgeServer { name, urgency } => self.tell(&name, ServerMsg::Urge(urgency)),
+            SessionEffect::RetryKillServer { name } => self.retry_kill(myself, &name),
+            SessionEffect::ReapServer { name } => self.reap(myself, &name),
+            SessionEffect::ReportReady => self.core.tell(RegistryEvent::SessionReady { session }),
+            SessionEffect::WantClose { reason } => self.core.tell(RegistryEvent::CloseWanted { session, reason }),
+            SessionEffect::ReportQuarantined => self.report_quarantined(),
+            SessionEffect::End { ended, reason } => self.end(myself, ended, reason),
+            SessionEffect::Changed(state) => self.changed(state),
+        }
+    }
+
+    fn index(&self, name: &ServerName) -> Option<usize> {
+        self.record.servers.iter().position(|server| server.spec.name == *name)
+    }
+
+    fn tell(&self, name: &ServerName, message: ServerMsg) {
+        let actor = self.index(name).and_then(|index| self.servers[index].as_ref());
+        if let Some(actor) = actor {
+            // An actor that is lost is noticed by its supervision event, and its scope is reaped then.
+            let _ = actor.send_message(message);
+        }
+    }
+
+    fn start(&mut self, myself: &ActorRef<SessionMsg>, name: &ServerName) {
+        let Some(index) = self.index(name) else { return };
+        let arguments = ServerArguments {
+            session: Arc::clone(&self.record),
+            record: Arc::clone(&self.record.servers[index]),
+            parent: myself.clone(),
+            containment: self.core.containment.clone(),
+            clock: self.core.clock,
+            direct: match self.record.servers[index].spec.mode {
+                Mode::Direct => self.direct.take(),
+                Mode::Shared | Mode::Exclusive => None,
+            },
+        };
+        match ActorRuntime::<ServerActor>::spawn_linked_instant(None, ServerActor, arguments, myself.get_cell()) {
+            Ok((actor, _)) => {
+                let _ = actor.send_message(ServerMsg::Start);
+                self.servers[index] = Some(actor);
+            }
+            Err(error) => {
+                tracing::error!(server = %name, %error, "a server's actor could not be started");
+                self.step(myself, SessionEvent::ServerLost { name: name.clone() });
+            }
+        }
+    }
+
+    fn settle_calls(&self) {
+        for server in &self.record.servers {
+            let connection = server.live().connection.clone();
+            if let Some(connection) = connection {
+                connection.settle();
+            }
+        }
+    }
+
+    fn changed(&self, state: SessionState) {
+        // The final states are written by `end`, with the certificate.
+        if !matches!(state, SessionState::Closed | SessionState::Failed) {
+            self.record.live().state = state;
+        }
+        let session = &self.record.key.key;
+        tracing::info!(%session, generation = self.record.id.generation.0, state = ?state, "session changed");
+    }
+
+    // What is lost, and what can't be killed.
+
+    fn child_ended(&mut self, myself: &ActorRef<SessionMsg>, who: &ractor::ActorCell) {
+        let place = self.servers.iter().position(|actor| {
+            actor.as_ref().is_some_and(|actor| actor.get_id() == who.get_id())
+        });
+        // A server's actor ends only with its session: one that ends before is lost.
+        let Some(index) = place else { return };
+        self.servers[index] = None;
+        let name = self.record.servers[index].spec.name.clone();
+        let session = &self.record.key.key;
+        tracing::error!(%session, generation = self.record.id.generation.0, server = %name, "a server's actor is lost");
+        self.step(myself, SessionEvent::ServerLost { name });
+    }
+
+    fn retry_kill(&mut self, myself: &ActorRef<SessionMsg>, name: &ServerName) {
+        match self.index(name).and_then(|index| self.servers[index].as_ref()) {
+            Some(actor) => {
+                let _ = actor.send_message(ServerMsg::RetryKill);
+            }
+            None => self.reap(myself, name),
+        }
+    }
+
+    fn reap(&self, myself: &ActorRef<SessionMsg>, name: &ServerName) {
+        let Some(server) = self.record.server(name) else { return };
+        let (told, name) = (myself.clone(), name.clone());
+        lost::reap_server(&self.core, server, move |report| {
+            let _ = told.send_message(SessionMsg::Reaped(name.clone(), report));
+        });
+    }
+
+    fn report_quarantined(&self) {
+        let (core, record) = (Arc::clone(&self.core), Arc::clone(&self.record));
+        tokio::spawn(async move { lost::report_quarantined(&core, &record).await });
+    }
+
+    fn end(&self, myself: &ActorRef<SessionMsg>, ended: Ended, reason: CloseReason) {
+        let proven = self.record.servers.iter().all(|server| server.live().proven);
+        self.core.end_session(&self.record, ended, reason, proven);
+        myself.stop(None);
+    }
+}
+
+impl Core {
+    /// Writes the certificate and the final state in one step, and tells the registry. Nothing of the session exists.
+    pub(crate) fn end_session(&self, record: &Arc<SessionRecord>, ended: Ended, reason: CloseReason, proven: bool) {
+        self.containment.release_session(Arc::clone(&record.scope));
+        for server in &record.servers {
+            end_server(server, ended);
+        }
+        let state = match ended {
+            Ended::Closed => SessionState::Closed,
+            Ended::Failed => SessionState::Failed,
+        };
+        let end = End { outcome: Outcome::Closed, state, reason, remaining: Vec::new(), proven };
+        let certificate = certificate::of_session(record, self.containment.kind(), end);
+        count(match ended {
+            Ended::Closed => &self.counters.closed,
+            Ended::Failed => &self.counters.failed,
+        });
+        let (session, took) = (&record.key.key, certificate.duration.as_secs_f64() * 1e3);
+        tracing::info!(%session, generation = record.id.generation.0, ?reason, took_ms = took, "session ended");
+        {
+            let mut live = record.live();
+            live.certificate = Some(Arc::new(certificate));
+            live.state = state;
+            live.actor = None;
+        }
+        self.send(RegistryMsg::Event(RegistryEvent::SessionEnded { session: record.id, ended }));
+    }
+}
+
+/// A server of an ended session shows how it ended, whatever its actor last wrote.
+fn end_server(server: &ServerRecord, ended: Ended) {
+    let mut live = server.live();
+    live.waiting = None;
+    live.pid = None;
+    if !(ended == Ended::Failed && live.state == ServerState::Failed) {
+        live.state = ServerState::Stopped;
+    }
+}

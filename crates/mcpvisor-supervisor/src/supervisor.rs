@@ -1,0 +1,547 @@
+//! The way to the sessions: each request of a client becomes an event of the registry, and its answer a view.
+use crate::api::{
+    Certificate, Failure, LogLine, OpenRequest, Opened, ProcessView, SessionView, StatusView, SupervisorConfig,
+    ToolView, Waited,
+};
+use crate::catalogue::{Catalogue, Meaning, Owner, ServerTools};
+use crate::core::{Core, count};
+use crate::definition;
+use crate::record::{SessionRecord, scope_name};
+use crate::registry_actor::{self, RegistryMsg, Reply};
+use crate::relay::CallError;
+use crate::session_actor::SessionMsg;
+use mcpvisor_lifecycle::registry::{
+    Answer, CapacityScope, CloseOptions, Goal, Open, Refusal, RegistryConfig, RegistryEvent, Target, Urgency,
+};
+use mcpvisor_lifecycle::session::{CloseReason, SessionState};
+use mcpvisor_lifecycle::{RequestId, ServerName, SessionId, Uid};
+use mcpvisor_process::Containment;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+/// When to try again after a refusal for lack of capacity: about as long as a polite teardown takes.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The way to the sessions; cheap to clone.
+///
+/// Dropping the future of [`open`](Self::open) before it is done cancels the open (unless its `wait` is false), and of
+/// [`call`](Self::call) cancels the call at the server. Dropping any other future only gives up its answer (G14). A
+/// key lives below its owner's uid: another user's session is not found (G40).
+#[derive(Clone)]
+pub struct Supervisor {
+    core: Arc<Core>,
+}
+
+/// Tells the registry that a requester is gone, unless it has its answer.
+struct Cancel<'a> {
+    core: &'a Core,
+    request: RequestId,
+    armed: bool,
+}
+
+impl Drop for Cancel<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.tell(RegistryEvent::Cancel { request: self.request });
+        }
+    }
+}
+
+impl Supervisor {
+    /// Starts the supervision tree on the current tokio runtime.
+    ///
+    /// # Errors
+    /// `internal`, where the registry's actor could not be started.
+    pub async fn start(config: SupervisorConfig, containment: Containment) -> Result<Self, Failure> {
+        let core = Arc::new(Core::new(config.registry, containment));
+        let mut registry = core.registry.subscribe();
+        tokio::spawn(registry_actor::keep(Arc::clone(&core)));
+        let started = registry.wait_for(Option::is_some).await;
+        started.map_err(|_| Failure::Internal("the registry could not be started".to_owned()))?;
+        drop(registry);
+        Ok(Self { core })
+    }
+
+    /// Opens a session, and answers when its required servers are ready (with `wait: false` when it is admitted).
+    ///
+    /// # Errors
+    /// See [`Failure`]; nothing is left of an open that failed, but for what is quarantined.
+    pub async fn open(&self, mut request: OpenRequest) -> Result<Opened, Failure> {
+        let id = self.core.request();
+        let open = Open {
+            request: id,
+            key: request.key.clone(),
+            tenant: request.tenant.clone(),
+            definition: definition::digest(&request, id),
+            if_closing: request.if_closing,
+            if_open: request.if_open,
+            wait: request.wait,
+            deadline: request.deadline.map(|at| self.core.clock.moment(at)),
+        };
+        if request.direct.is_some() {
+            definition::make_direct(&mut request);
+        }
+        let mut cancel = Cancel { core: &self.core, request: id, armed: open.wait };
+        let (answer, reply) = oneshot::channel();
+        self.core.send(RegistryMsg::Open { open, request: Box::new(request), reply: answer });
+        let reply = reply.await;
+        cancel.armed = false;
+        let reply = reply.map_err(|_| lost())?;
+        match (reply.result, reply.record) {
+            (Ok(Answer::Opened { created, .. }), Some(record)) => {
+                Ok(Opened { session: self.view(&record), created })
+            }
+            (Ok(_), _) => Err(Failure::Internal("an open was answered with something else".to_owned())),
+            (Err(refusal), record) => Err(failure(refusal, record.as_deref())),
+        }
+    }
+
+    /// Closes a session, and answers with its certificate when nothing of it is left, or when the kill's budget has
+    /// run out (`quarantined`). With `wait: false` at once, with what is known by then.
+    ///
+    /// # Errors
+    /// See [`Failure`]. The teardown goes on whatever becomes of its requesters.
+    pub async fn close(
+        &self,
+        target: Target,
+        options: CloseOptions,
+        wait: bool,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Certificate>, Failure> {
+        let deadline = deadline.map(|at| self.core.clock.moment(at));
+        let (reply, _) = self
+            .ask(&target, |request, target| RegistryEvent::Close {
+                request,
+                target,
+                options: options.clone(),
+                wait,
+                deadline,
+            })
+            .await?;
+        self.certificate(reply)
+    }
+
+    /// Tries the kill of a quarantined session again; answered like a close.
+    ///
+    /// # Errors
+    /// `NotQuarantined` of any other session, and see [`Failure`].
+    pub async fn retry_kill(&self, target: Target, deadline: Option<Instant>) -> Result<Arc<Certificate>, Failure> {
+        let deadline = deadline.map(|at| self.core.clock.moment(at));
+        let (reply, _) =
+            self.ask(&target, |request, target| RegistryEvent::RetryKill { request, target, deadline }).await?;
+        self.certificate(reply)
+    }
+
+    fn certificate(&self, reply: Reply) -> Result<Arc<Certificate>, Failure> {
+        match (reply.result, reply.record) {
+            (Ok(Answer::Stopping { .. }), Some(record)) => Ok(Arc::new(stopping(&record))),
+            (Ok(_), Some(record)) => record
+                .live()
+                .certificate
+                .clone()
+                .ok_or_else(|| Failure::Internal("an ended session has no certificate".to_owned())),
+            (Ok(_), None) => Err(Failure::Internal("an ended session has no record".to_owned())),
+            (Err(refusal), record) => Err(failure(refusal, record.as_deref())),
+        }
+    }
+
+    /// Waits until a session is closed, or ready.
+    ///
+    /// # Errors
+    /// `NotFound` of a key that is not known (never taken for closed, G20); of a wait for ready, how the session ended.
+    pub async fn wait(&self, target: Target, goal: Goal, deadline: Option<Instant>) -> Result<Waited, Failure> {
+        let deadline = deadline.map(|at| self.core.clock.moment(at));
+        let (reply, _) =
+            self.ask(&target, |request, target| RegistryEvent::Wait { request, target, goal, deadline }).await?;
+        match (reply.result, reply.record) {
+            (Ok(answer), Some(record)) => {
+                let live = record.live();
+                Ok(Waited {
+                    key: record.key.key.clone(),
+                    generation: record.id.generation,
+                    state: live.state,
+                    reached: matches!(answer, Answer::Reached { .. }),
+                    certificate: live.certificate.clone(),
+                })
+            }
+            (Ok(_), None) => Err(Failure::Internal("an ended session has no record".to_owned())),
+            (Err(refusal), record) => Err(failure(refusal, record.as_deref())),
+        }
+    }
+
+    /// Asks the registry, and asks its successor where it is lost meanwhile: the session that was meant is then named by
+    /// its generation, so that the answer is about the same one.
+    async fn ask(
+        &self,
+        target: &Target,
+        event: impl Fn(RequestId, Target) -> RegistryEvent,
+    ) -> Result<(Reply, RequestId), Failure> {
+        let mut target = target.clone();
+        let mut registry = self.core.registry.subscribe();
+        loop {
+            let current = registry.borrow_and_update().clone();
+            let meant = self.current(&target);
+            let request = self.core.request();
+            let mut cancel = Cancel { core: &self.core, request, armed: true };
+            let (answer, reply) = oneshot::channel();
+            let event = event(request, target.clone());
+            let sent = current.map(|registry| {
+                registry.send_message(RegistryMsg::Ask { request, event, reply: answer })
+            });
+            if matches!(sent, Some(Ok(()))) {
+                if let Ok(reply) = reply.await {
+                    cancel.armed = false;
+                    return Ok((reply, request));
+                }
+            }
+            cancel.armed = false;
+            registry.changed().await.map_err(|_| lost())?;
+            if let Some(record) = meant {
+                if record.has_ended() {
+                    let session = record.id;
+                    let answer = Answer::Closed { session };
+                    return Ok((Reply { result: Ok(answer), record: Some(record) }, request));
+                }
+                target.generation = Some(record.id.generation);
+            }
+        }
+    }
+
+    /// The record that a target means now, for the case that the registry is lost.
+    fn current(&self, target: &Target) -> Option<Arc<SessionRecord>> {
+        let mut records = self.core.records();
+        records.retain(|record| {
+            record.key == target.key && target.generation.is_none_or(|generation| record.id.generation == generation)
+        });
+        records.pop()
+    }
+
+    fn view(&self, record: &SessionRecord) -> SessionView {
+        record.view(self.core.clock, self.core.containment.kind())
+    }
+
+    /// The sessions that hold a key now, of one user or of all, in order of owner and generation.
+    pub async fn list(&self, of: Option<Uid>) -> Vec<SessionView> {
+        let records = self.core.records();
+        let mine = records.iter().filter(|record| of.is_none_or(|uid| record.key.uid == uid));
+        mine.filter(|record| !record.has_ended()).map(|record| self.view(record)).collect()
+    }
+
+    /// One session; where its key is free again and no generation is named, the last that held it.
+    ///
+    /// # Errors
+    /// `NotFound`, `StaleGeneration`.
+    pub async fn show(&self, target: Target) -> Result<SessionView, Failure> {
+        let record = self.resolve(target, true).await?;
+        Ok(self.view(&record))
+    }
+
+    async fn resolve(&self, target: Target, ended: bool) -> Result<Arc<SessionRecord>, Failure> {
+        let (answer, reply) = oneshot::channel();
+        self.core.send(RegistryMsg::Resolve { target, ended, reply: answer });
+        let session = reply.await.map_err(|_| lost())?.map_err(|refusal| failure(refusal, None))?;
+        self.core.record(session).ok_or(Failure::NotFound)
+    }
+
+    /// The daemon as a whole.
+    ///
+    /// # Errors
+    /// `internal`, while the registry is being replaced.
+    pub async fn status(&self) -> Result<StatusView, Failure> {
+        let (answer, reply) = oneshot::channel();
+        self.core.send(RegistryMsg::Counts { reply: answer });
+        let (counts, draining, dropped) = reply.await.map_err(|_| lost())?;
+        let mut counters = self.core.counters.all();
+        counters.insert("facts_dropped", dropped);
+        Ok(StatusView {
+            counts,
+            draining,
+            processes: self.all_processes(None).await.len(),
+            containment: self.core.containment.kind(),
+            uptime: self.core.clock.uptime(),
+            counters,
+        })
+    }
+
+    async fn all_processes(&self, session: Option<Arc<str>>) -> Vec<mcpvisor_process::ProcessInfo> {
+        let (answer, processes) = oneshot::channel();
+        self.core.containment.processes(
+            session,
+            Box::new(move |processes| {
+                let _ = answer.send(processes);
+            }),
+        );
+        processes.await.unwrap_or_default()
+    }
+
+    /// The processes of one session, or of all of one user, or of all.
+    ///
+    /// # Errors
+    /// `NotFound`, `StaleGeneration`.
+    pub async fn processes(&self, of: Option<Uid>, target: Option<Target>) -> Result<Vec<ProcessView>, Failure> {
+        let only = match target {
+            Some(target) => Some(self.resolve(target, false).await?),
+            None => None,
+        };
+        let processes = self.all_processes(only.as_ref().map(|record| Arc::clone(&record.scope))).await;
+        let records: HashMap<_, _> =
+            self.core.records().into_iter().map(|record| (scope_name(record.id), record)).collect();
+        let views = processes.into_iter().filter_map(|process| {
+            let record = records.get(&process.scope.session)?;
+            if of.is_some_and(|uid| record.key.uid != uid) {
+                return None;
+            }
+            let index: usize = process.scope.leaf.split('-').next()?.parse().ok()?;
+            Some(ProcessView {
+                pid: process.pid,
+                ppid: process.ppid,
+                key: record.key.key.clone(),
+                generation: record.id.generation,
+                server: record.servers.get(index)?.spec.name.clone(),
+                command: process.command,
+                memory_bytes: process.memory_bytes,
+                cpu: process.cpu,
+                escaped: process.escaped,
+            })
+        });
+        Ok(views.collect())
+    }
+
+    // Calls.
+
+    /// A session that can be called: shared servers, ready.
+    async fn callable(&self, target: Target) -> Result<Arc<SessionRecord>, Failure> {
+        let record = self.resolve(target.clone(), false).await?;
+        if record.direct {
+            let why = "no byte of a direct session passes through the daemon: it has no tools and no calls";
+            return Err(Failure::Unsupported(why.to_owned()));
+        }
+        let state = record.live().state;
+        if state == SessionState::Starting {
+            let target = Target { generation: Some(record.id.generation), ..target };
+            self.wait(target, Goal::Ready, None).await?;
+        }
+        Ok(record)
+    }
+
+    async fn catalogue(&self, record: &SessionRecord) -> Result<Catalogue, Failure> {
+        let mut servers = Vec::with_capacity(record.servers.len());
+        for server in &record.servers {
+            let Some(connection) = server.connection() else { continue };
+            match connection.tools().await {
+                Ok(tools) => servers.push(ServerTools { server: server.spec.name.clone(), tools }),
+                Err(CallError::ServerExited) => {}
+                Err(error) => return Err(call_failure(error, &server.spec.name, record)),
+            }
+        }
+        Ok(Catalogue::new(&servers))
+    }
+
+    /// The tools of a session under their published names.
+    ///
+    /// # Errors
+    /// `unsupported` of a direct session, and see [`Failure`].
+    pub async fn tools(&self, target: Target) -> Result<Vec<ToolView>, Failure> {
+        let record = self.callable(target).await?;
+        let _permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
+        Ok(self.catalogue(&record).await?.tools())
+    }
+
+    /// One call, answered with the server's result as it came. Dropping the future cancels it at the server.
+    ///
+    /// # Errors
+    /// `SessionClosing` once the gate is closed; `ServerError` where the server answered with an error; see [`Failure`].
+    pub async fn call(
+        &self,
+        target: Target,
+        server: Option<ServerName>,
+        tool: String,
+        arguments: Option<Box<RawValue>>,
+        deadline: Option<Instant>,
+    ) -> Result<Box<RawValue>, Failure> {
+        let call = self.call_without_deadline(target, server, tool, arguments);
+        match deadline {
+            None => call.await,
+            Some(at) => tokio::time::timeout_at(at.into(), call).await.unwrap_or(Err(Failure::DeadlineExceeded)),
+        }
+    }
+
+    async fn call_without_deadline(
+        &self,
+        target: Target,
+        server: Option<ServerName>,
+        tool: String,
+        arguments: Option<Box<RawValue>>,
+    ) -> Result<Box<RawValue>, Failure> {
+        let record = self.callable(target).await?;
+        let permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
+        count(&self.core.counters.calls);
+        let owner = match server {
+            Some(server) => Owner { server, tool },
+            None => match self.catalogue(&record).await?.find(&tool) {
+                Meaning::One(owner) => owner,
+                Meaning::Ambiguous(names) => {
+                    let text = format!("several servers have a tool {tool}: say which by {}", names.join(" or "));
+                    return Err(Failure::Invalid(text));
+                }
+                Meaning::Unknown => return Err(Failure::Invalid(format!("the session has no tool {tool}"))),
+            },
+        };
+        let Some(server) = record.server(&owner.server) else {
+            return Err(Failure::Invalid(format!("the session has no server {}", owner.server)));
+        };
+        let Some(connection) = server.connection() else {
+            return Err(call_failure(CallError::ServerExited, &owner.server, &record));
+        };
+        match connection.call_tool(&owner.tool, arguments).await {
+            Ok(result) => {
+                permit.finish();
+                Ok(result)
+            }
+            Err(CallError::Settled) => {
+                permit.cancel();
+                Err(Failure::SessionClosing { session: record.id })
+            }
+            Err(error) => {
+                permit.finish();
+                Err(call_failure(error, &owner.server, &record))
+            }
+        }
+    }
+
+    /// The last `lines` of the servers' stderr; then, with `follow`, what comes, until the session ends.
+    ///
+    /// # Errors
+    /// `NotFound`, `StaleGeneration`, `Invalid` of a server that the session does not have.
+    pub async fn logs(
+        &self,
+        target: Target,
+        server: Option<ServerName>,
+        lines: usize,
+        follow: bool,
+    ) -> Result<mpsc::Receiver<LogLine>, Failure> {
+        let record = self.resolve(target, true).await?;
+        if let Some(name) = server.as_ref().filter(|name| record.server(name).is_none()) {
+            return Err(Failure::Invalid(format!("the session has no server {name}")));
+        }
+        Ok(crate::logs::read(&record, server.as_ref(), lines, follow))
+    }
+
+    // The daemon.
+
+    /// A session's lease has ended: its client's connection is gone. Of a direct session: straight to SIGTERM.
+    pub fn lease_ended(&self, session: SessionId) {
+        let Some(record) = self.core.record(session) else { return };
+        let actor = record.live().actor.clone();
+        match actor {
+            Some(actor) if record.direct => {
+                let _ = actor.send_message(SessionMsg::ClientGone);
+            }
+            _ => self.core.tell(RegistryEvent::CloseWanted { session, reason: CloseReason::LeaseEnded }),
+        }
+    }
+
+    /// Admits nothing more; sessions that exist go on.
+    pub fn fence(&self) {
+        self.core.tell(RegistryEvent::Fence);
+    }
+
+    /// Tears everything down; a later call only raises the urgency.
+    pub fn shutdown(&self, urgency: Urgency) {
+        self.core.tell(RegistryEvent::Shutdown { urgency });
+    }
+
+    /// Resolves when a shutdown is complete: the number of quarantined sessions that are left.
+    pub async fn finished(&self) -> usize {
+        let mut finished = self.core.finished.subscribe();
+        let left = finished.wait_for(Option::is_some).await;
+        left.ok().and_then(|left| *left).unwrap_or(0)
+    }
+
+    /// New limits; they bind what is admitted from now on.
+    pub fn reconfigure(&self, config: RegistryConfig) {
+        self.core.set_config(config.clone());
+        self.core.tell(RegistryEvent::Reconfigure(config));
+    }
+}
+
+fn lost() -> Failure {
+    Failure::Internal("the registry was lost; its sessions are being reaped".to_owned())
+}
+
+/// What is known of a teardown that has only begun.
+fn stopping(record: &SessionRecord) -> Certificate {
+    use crate::api::{Outcome, Proof};
+    let live = record.live();
+    if let Some(certificate) = live.certificate.as_ref().filter(|_| {
+        matches!(live.state, SessionState::Closed | SessionState::Failed)
+    }) {
+        return Certificate::clone(certificate);
+    }
+    Certificate {
+        key: record.key.key.clone(),
+        generation: record.id.generation,
+        outcome: Outcome::Stopping,
+        state: live.state,
+        proof: Proof::None,
+        reason: live.closing.map_or(CloseReason::Requested, |(_, reason)| reason),
+        drained_finished: record.gate.finished(),
+        drained_cancelled: record.gate.cancelled(),
+        duration: live.closing.map_or(Duration::ZERO, |(since, _)| since.elapsed()),
+        servers: Vec::new(),
+        remaining: Vec::new(),
+        acknowledged_after: None,
+        failure: None,
+    }
+}
+
+fn failure(refusal: Refusal, record: Option<&SessionRecord>) -> Failure {
+    let detail = || record.and_then(|record| record.live().certificate.as_ref().and_then(|of| of.failure.clone()));
+    match refusal {
+        Refusal::Draining => Failure::Draining,
+        Refusal::SessionExists { session } => Failure::SessionExists { session },
+        Refusal::SessionClosing { session } => Failure::SessionClosing { session },
+        Refusal::SessionClosed { session } => Failure::SessionClosed { session },
+        Refusal::SessionFailed { session } => Failure::SessionFailed { session, failure: detail() },
+        Refusal::StartFailed { session } => {
+            let failure = detail();
+            let timeout = failure.as_ref().is_some_and(|failure| failure.cause == "timeout");
+            Failure::StartFailed { session, timeout, failure }
+        }
+        Refusal::Quarantined { session } => Failure::Quarantined { session },
+        Refusal::CapacityExhausted { scope, used, limit } => {
+            let scope = match scope {
+                CapacityScope::Total => "total",
+                CapacityScope::User => "user",
+                CapacityScope::Tenant => "tenant",
+            };
+            Failure::CapacityExhausted { scope, used, limit, retry_after: RETRY_AFTER }
+        }
+        Refusal::StaleGeneration { session } => Failure::StaleGeneration { session },
+        Refusal::NotFound => Failure::NotFound,
+        Refusal::NotQuarantined { session } => Failure::NotQuarantined { session },
+        Refusal::DeadlineExceeded { .. } => Failure::DeadlineExceeded,
+    }
+}
+
+fn call_failure(error: CallError, server: &ServerName, record: &SessionRecord) -> Failure {
+    match error {
+        CallError::ServerError(error) => Failure::ServerError(error),
+        CallError::Overloaded => Failure::Overloaded,
+        CallError::ServerExited => {
+            let (exit, stderr) = match record.server(server) {
+                Some(server) => {
+                    let live = server.live();
+                    (live.exit, live.stderr.clone())
+                }
+                None => (None, None),
+            };
+            let stderr_tail = stderr.map(|stderr| stderr.tail(2048)).unwrap_or_default();
+            Failure::ServerExited { server: server.clone(), exit, stderr_tail }
+        }
+        error => Failure::Invalid(error.to_string()),
+    }
+}
