@@ -1,1 +1,39 @@
-//! See the crate's description.
+//! MCP without I/O: line framing, the JSON-RPC envelope over raw values, and the client's side of a conversation with one
+//! server.
+//!
+//! Nothing here reads, writes, waits or knows the time. Bytes go in and come out as values:
+//!
+//! ```text
+//! bytes ─► Framer ─► Frame ─► Message ─► Peer ─► PeerEvent (a line to write, an answer for a waiter, …)
+//! ```
+//!
+//! | module | its one idea |
+//! | --- | --- |
+//! | [`framing`] | lines out of reads of any size, within a cap |
+//! | [`salvage`] | whose answer an over-long line was |
+//! | [`envelope`] | what kind of message a line is, its payload untouched |
+//! | [`id`] | JSON-RPC ids that keep their JSON type |
+//! | [`outgoing`] | the lines that a client writes |
+//! | [`version`] | the revisions and the two eras |
+//! | [`handshake`] | what a server's answer to the handshake means |
+//! | [`peer`] | the conversation: pending requests, cancellation, late answers |
+//! | [`tools`] | pages of `tools/list` |
+//! | [`text`] | showing untrusted bytes on a terminal |
+pub mod envelope;
+pub mod framing;
+pub mod handshake;
+pub mod id;
+pub mod outgoing;
+pub mod peer;
+pub mod salvage;
+pub mod text;
+pub mod tools;
+pub mod version;
+
+pub use envelope::{Message, NoiseKind};
+pub use framing::{Frame, Framer, TooLong};
+pub use handshake::{HandshakeError, Negotiated};
+pub use id::Id;
+pub use peer::{Answer, Peer, PeerEvent, RequestNumber};
+pub use tools::{Tool, ToolPages};
+pub use version::Era;
