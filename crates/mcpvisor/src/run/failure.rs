@@ -1,0 +1,92 @@
+//! Why the shim itself failed, and with which status it leaves then.
+use mcpvisor_control::{ErrorKind, ErrorObject};
+use std::io;
+
+/// The statuses of `env` and `timeout`.
+pub(crate) const OWN: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// A failure of the shim's own, or of the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// 125, 126 or 127.
+    pub(crate) status: u8,
+    /// A sentence for people, not escaped.
+    message: String,
+    /// The mend, where one is known.
+    help: Option<String>,
+}
+
+impl Failure {
+    /// A failure of the shim's own.
+    pub(crate) fn own(message: impl Into<String>) -> Self {
+        Self { status: OWN, message: message.into(), help: None }
+    }
+
+    /// For an error of the operating system; `what` completes "failed to …".
+    pub(crate) fn here(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::own(format!("failed to {what}: {error}"))
+    }
+
+    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The daemon has refused to open the session, or to tell of its end.
+    pub(crate) fn refused(error: &ErrorObject) -> Self {
+        let text = |name| error.detail(name).and_then(|value| value.as_str());
+        let status = match (error.kind(), text("reason")) {
+            (ErrorKind::StartFailed, Some("not_found")) => NOT_FOUND,
+            (ErrorKind::StartFailed, Some("not_executable")) => NOT_EXECUTABLE,
+            _ => OWN,
+        };
+        Self { status, message: error.message.clone(), help: text("help").map(str::to_owned) }
+    }
+
+    /// On stderr. A reader that is gone is no reason to fail once more.
+    pub(crate) fn tell(&self) {
+        let mut text = format!("mcpvisor: {}\n", printable(&self.message));
+        if let Some(help) = &self.help {
+            text.push_str(&format!("help: {}\n", printable(help)));
+        }
+        let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+    }
+}
+
+/// Without control characters: a message may quote what a server or a file name says.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            out.extend(character.escape_default());
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_127_and_one_that_is_none_126() {
+        let status = |kind, reason: &str| {
+            Failure::refused(&ErrorObject::new(kind, "m").with("reason", reason)).status
+        };
+        assert_eq!(status(ErrorKind::StartFailed, "not_found"), 127);
+        assert_eq!(status(ErrorKind::StartFailed, "not_executable"), 126);
+        assert_eq!(status(ErrorKind::StartFailed, "directory"), 125);
+        assert_eq!(status(ErrorKind::CapacityExhausted, "not_found"), 125);
+    }
+
+    #[test]
+    fn the_mend_is_told_and_nothing_reaches_the_terminal_raw() {
+        let error = ErrorObject::new(ErrorKind::Draining, "no").with("help", "wait");
+        assert_eq!(Failure::refused(&error).help.as_deref(), Some("wait"));
+        assert_eq!(printable("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
+    }
+}
