@@ -85,19 +85,31 @@ fn check(text: &str, more: &[u8], longest: usize) -> bool {
 impl SessionKey {
     /// A key, if the text has a key's form.
     pub fn new(text: &str) -> Result<Self, BadName> {
-        if check(text, b"._:-", 128) { Ok(Self(text.into())) } else { Err(BadName { what: "session key", pattern: KEY }) }
+        if check(text, b"._:-", 128) {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadName { what: "session key", pattern: KEY })
+        }
     }
 }
 impl Tenant {
     /// A tenant, if the text has a key's form.
     pub fn new(text: &str) -> Result<Self, BadName> {
-        if check(text, b"._:-", 128) { Ok(Self(text.into())) } else { Err(BadName { what: "tenant", pattern: KEY }) }
+        if check(text, b"._:-", 128) {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadName { what: "tenant", pattern: KEY })
+        }
     }
 }
 impl ServerName {
     /// A server's name, if the text has its form.
     pub fn new(text: &str) -> Result<Self, BadName> {
-        if check(text, b"_-", 64) { Ok(Self(text.into())) } else { Err(BadName { what: "server name", pattern: SERVER }) }
+        if check(text, b"_-", 64) {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadName { what: "server name", pattern: SERVER })
+        }
     }
 }
 

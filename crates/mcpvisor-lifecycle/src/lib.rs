@@ -4,8 +4,14 @@
 //! session from its first start to its end; [`server`] takes one server through launch, handshake, the stop
 //! ladder and restarts. Each is one `step(now, event) -> effects`. Time comes in as a [`Moment`], timers go
 //! out as `next_timeout()`. Nothing here reads a clock, does I/O or knows of threads.
+//!
+//! `docs/lifecycle.md` writes the machines as tables; a test holds the tables against this code.
 pub mod ids;
 pub mod registry;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
+#[cfg(not(feature = "seeded-bugs"))]
+pub(crate) mod seeded;
 pub mod server;
 pub mod session;
 pub mod time;

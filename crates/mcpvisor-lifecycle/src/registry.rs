@@ -1,196 +1,264 @@
 //! Admission, capacity, the key barrier, joined closes, the shutdown fence, quarantine and tombstones.
-use crate::session::{CloseReason, Ended};
+//!
+//! One registry serializes all of it. A key is held by one session from its admission to the proof that nothing of
+//! it is left; the slot is held as long. Everything that waits, waits here as a value, so that no step ever does.
+mod capacity;
+mod close;
+mod entry;
+mod facts;
+mod open;
+mod pending;
+mod tombstones;
+mod types;
+
+pub use types::{
+    Answer, CapacityScope, CloseOptions, Counts, Goal, IfClosing, IfOpen, Open, Phase, Refusal,
+    RegistryConfig, RegistryEffect, RegistryEvent, Target, Urgency,
+};
+
+use crate::seeded::Seeded;
 use crate::{Generation, KeyRef, Moment, RequestId, SessionId, SessionKey, Tenant, Uid};
-use std::time::Duration;
+use capacity::Usage;
+use close::Ask;
+use entry::Entry;
+use pending::Pending;
+use std::collections::BTreeMap;
+use tombstones::Tombstones;
 
-/// Limits and retention. All counts are of sessions that are starting, live, dying or quarantined (G6).
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RegistryConfig {
-    /// Most sessions in total.
-    pub max_sessions: usize,
-    /// Most sessions of one uid.
-    pub max_sessions_per_user: usize,
-    /// Most sessions of one tenant of one uid.
-    pub max_sessions_per_tenant: usize,
-    /// How many ended sessions are remembered for `wait` and `close KEY@GEN`, in total.
-    pub tombstones: usize,
-    /// For how long they are.
-    pub tombstone_age: Duration,
-}
-
-/// What to do where the key is being torn down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IfClosing { /// Park until the key is free. 
-    Wait, /// Refuse with `session_closing`.
-    Fail }
-
-/// What to do where the key is open with the same definition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IfOpen { /// Join it.
-    Join, /// Refuse with `session_exists`.
-    Fail }
-
-/// An open, as far as the registry must know of it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Open {
-    pub request: RequestId,
-    pub key: KeyRef,
-    pub tenant: Option<Tenant>,
-    /// A digest of the whole definition: two opens are the same session if and only if it is equal.
-    pub definition: u64,
-    pub if_closing: IfClosing,
-    pub if_open: IfOpen,
-    /// False: answered as soon as it is admitted, and not cancelled when its requester goes.
-    pub wait: bool,
-    /// When the requester's patience ends.
-    pub deadline: Option<Moment>,
-}
-
-/// Which session a request means.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Target { pub key: KeyRef, pub generation: Option<Generation> }
-
-/// How a close goes about it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct CloseOptions {
-    /// The drain budget; none takes the session's own.
-    pub drain: Option<Duration>,
-    /// Skips the drain.
-    pub now: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Goal { Closed, Ready }
-
-/// How far a shutdown goes at once: a first, second, third signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Urgency { Drain, Hurry, Kill }
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum RegistryEvent {
-    // Commands.
-    Open(Open),
-    /// Answered after the teardown; with `wait: false` at once with `Stopping`.
-    Close { request: RequestId, target: Target, options: CloseOptions, wait: bool, deadline: Option<Moment> },
-    Wait { request: RequestId, target: Target, goal: Goal, deadline: Option<Moment> },
-    /// `kill KEY`: retries the kill of a quarantined session; answered like a close.
-    RetryKill { request: RequestId, target: Target, deadline: Option<Moment> },
-    /// The requester went away or cancelled. Unknown ids are ignored.
-    Cancel { request: RequestId },
-    /// Admits nothing more; sessions that exist go on.
-    Fence,
-    /// Fence, and all sessions are torn down. A later one only raises the urgency.
-    Shutdown { urgency: Urgency },
-    /// New limits from a reload: they bind what is admitted from now on.
-    Reconfigure(RegistryConfig),
-    // Facts.
-    /// Every required server is ready.
-    SessionReady { session: SessionId },
-    /// The session itself, or its lease, wants to be closed.
-    CloseWanted { session: SessionId, reason: CloseReason },
-    /// Nothing of it is left, by proof. The last thing that a session says.
-    SessionEnded { session: SessionId, ended: Ended },
-    /// The kill's budget ran out with something left. May be followed by `SessionEnded`, or by another
-    /// `SessionQuarantined` after a retry that failed.
-    SessionQuarantined { session: SessionId },
-    /// The session's actor is gone without its end note: the driver must reap its scope itself.
-    SessionLost { session: SessionId },
-    /// The clock has reached `next_timeout()`.
-    Timeout,
-}
-
-/// Why an open, or another request, is refused. The kinds are those of the control protocol.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    Draining,
-    SessionExists { session: SessionId },
-    SessionClosing { session: SessionId },
-    SessionClosed { session: SessionId },
-    /// `session_failed` of a wait for ready; `start_failed` of an open. The driver has the details.
-    SessionFailed { session: SessionId },
-    StartFailed { session: SessionId },
-    Quarantined { session: SessionId },
-    /// The retry hint is in whole milliseconds.
-    CapacityExhausted { scope: CapacityScope, used: usize, limit: usize },
-    StaleGeneration { session: SessionId },
-    NotFound,
-    /// `kill` of a session that is not quarantined.
-    NotQuarantined { session: SessionId },
-    DeadlineExceeded { session: Option<SessionId> },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CapacityScope { Total, User, Tenant }
-
-/// A good answer. The driver holds the certificates, by session.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Answer {
-    /// The open's session is ready (or, with `wait: false`, admitted). `created` tells the one that started
-    /// it from those that joined.
-    Opened { session: SessionId, created: bool },
-    /// Ended, by proof: the certificate of this session.
-    Closed { session: SessionId },
-    /// The teardown's budget ran out; the report lists what is left.
-    Quarantined { session: SessionId },
-    /// `--no-wait`: the teardown has begun.
-    Stopping { session: SessionId },
-    /// A wait's goal is reached.
-    Reached { session: SessionId, goal: Goal },
-    /// A wait's deadline came first.
-    NotYet { session: SessionId },
-}
-
-/// What the driver must do.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum RegistryEffect {
-    /// Create the session's actor with the definition of `request`'s open.
-    Start { session: SessionId, key: KeyRef, request: RequestId },
-    /// Tear the session down.
-    Close { session: SessionId, reason: CloseReason, options: CloseOptions },
-    /// Raise the urgency of a teardown that runs.
-    Urge { session: SessionId, urgency: Urgency },
-    /// Try the kill again.
-    RetryKill { session: SessionId },
-    /// The session's actor is gone: kill and reap its scope without it, then report the end.
-    ReapLost { session: SessionId },
-    /// Exactly one per request, but for those that were cancelled.
-    Reply { request: RequestId, result: Result<Answer, Refusal> },
-    /// A tombstone is gone: the certificate can go.
-    Forget { session: SessionId },
-    /// Shutdown is complete; `leftovers` sessions are quarantined. At most once.
-    Finished { leftovers: usize },
-}
-
-/// A session's place in the registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase { Starting, Live, Dying, Quarantined }
-
-/// How many sessions there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Counts { pub starting: usize, pub live: usize, pub dying: usize, pub quarantined: usize, pub limit: usize }
-
-/// See the module.
+/// The registry's state. See the module.
+///
+/// - Commands and facts: [`Registry::step`].
+/// - Output: the effects of a step, and [`Registry::next_timeout`].
+/// - Getters: all others; none changes anything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Registry {
     config: RegistryConfig,
+    fenced: bool,
+    shutdown: Option<Urgency>,
+    finished: bool,
+    /// The highest generation that each user was given.
+    given: BTreeMap<Uid, Generation>,
+    entries: BTreeMap<KeyRef, Entry>,
+    /// The key of each session that holds one.
+    keys: BTreeMap<SessionId, KeyRef>,
+    usage: Usage,
+    pending: Pending,
+    tombs: Tombstones,
+    dropped: u64,
+    seeded: Seeded,
+}
+
+/// The effects of one step, in order.
+#[derive(Default)]
+struct Effects(Vec<RegistryEffect>);
+
+impl Effects {
+    fn push(&mut self, effect: RegistryEffect) {
+        self.0.push(effect);
+    }
+
+    fn answer(&mut self, request: RequestId, answer: Answer) {
+        self.push(RegistryEffect::Reply { request, result: Ok(answer) });
+    }
+
+    fn refuse(&mut self, request: RequestId, refusal: Refusal) {
+        self.push(RegistryEffect::Reply { request, result: Err(refusal) });
+    }
 }
 
 impl Registry {
     /// An empty registry.
-    pub fn new(config: RegistryConfig) -> Self { Self { config } }
+    #[must_use]
+    pub fn new(config: RegistryConfig) -> Self {
+        Self::recover(config, Vec::new(), Vec::new())
+    }
+
     /// A registry that takes over what a lost one, or a former daemon, left: each key is blocked (`Dying`) until
-    /// `SessionEnded`; `last` is the highest generation that was ever given per user.
-    pub fn recover(config: RegistryConfig, left: Vec<(SessionId, KeyRef, Option<Tenant>)>, last: Vec<(Uid, Generation)>) -> Self { let _ = (left, last); Self { config } }
-    /// Advances the machine by one event.
-    pub fn step(&mut self, now: Moment, event: RegistryEvent) -> Vec<RegistryEffect> { let _ = (now, event); Vec::new() }
-    /// When `Timeout` is due.
-    pub fn next_timeout(&self) -> Option<Moment> { None }
-    pub fn counts(&self) -> Counts { Counts::default() }
-    pub fn is_fenced(&self) -> bool { false }
+    /// `SessionEnded`; `last` is the highest generation that was ever given per user. The driver reaps each of
+    /// `left` without being asked to, as after `ReapLost`. Keys are distinct, by G1.
+    #[must_use]
+    pub fn recover(
+        config: RegistryConfig,
+        left: Vec<(SessionId, KeyRef, Option<Tenant>)>,
+        last: Vec<(Uid, Generation)>,
+    ) -> Self {
+        let mut registry = Self {
+            config,
+            fenced: false,
+            shutdown: None,
+            finished: false,
+            given: last.into_iter().collect(),
+            entries: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            usage: Usage::default(),
+            pending: Pending::default(),
+            tombs: Tombstones::default(),
+            dropped: 0,
+            seeded: Seeded::default(),
+        };
+        for (session, key, tenant) in left {
+            let given = registry.given.entry(session.uid).or_insert(session.generation);
+            *given = (*given).max(session.generation);
+            registry.usage.take(session.uid, tenant.as_ref(), Phase::Dying);
+            let mut entry = Entry::new(session, tenant, Phase::Dying);
+            entry.lost = true;
+            registry.keys.insert(session, key.clone());
+            registry.entries.insert(key, entry);
+        }
+        registry
+    }
+
+    /// The same with one guard taken out.
+    #[cfg(feature = "seeded-bugs")]
+    #[must_use]
+    pub fn with_bug(mut self, bug: crate::seeded::Bug) -> Self {
+        self.seeded.bug = Some(bug);
+        self
+    }
+
+    /// Advances the machine by one event. `now` never goes back from one step to the next.
+    #[must_use]
+    pub fn step(&mut self, now: Moment, event: RegistryEvent) -> Vec<RegistryEffect> {
+        let mut out = Effects::default();
+        match event {
+            RegistryEvent::Open(open) => self.open(now, open, &mut out),
+            RegistryEvent::Close { request, target, options, wait, deadline } => {
+                self.close(now, &Ask { request, target, deadline }, options, wait, &mut out);
+            }
+            RegistryEvent::Wait { request, target, goal, deadline } => {
+                self.wait(now, &Ask { request, target, deadline }, goal, &mut out);
+            }
+            RegistryEvent::RetryKill { request, target, deadline } => {
+                self.retry_kill(now, &Ask { request, target, deadline }, &mut out);
+            }
+            RegistryEvent::Cancel { request } => self.cancel(request, &mut out),
+            RegistryEvent::Fence => self.fence(&mut out),
+            RegistryEvent::Shutdown { urgency } => self.shut_down(urgency, &mut out),
+            RegistryEvent::Reconfigure(config) => {
+                self.config = config;
+                self.evict(now, &mut out);
+            }
+            RegistryEvent::SessionReady { session } => self.ready(session, &mut out),
+            RegistryEvent::CloseWanted { session, reason } => {
+                self.close_wanted(session, reason, &mut out);
+            }
+            RegistryEvent::SessionEnded { session, ended } => {
+                self.ended(now, session, ended, &mut out);
+            }
+            RegistryEvent::SessionQuarantined { session } => self.quarantined(session, &mut out),
+            RegistryEvent::SessionLost { session } => self.lost(session, &mut out),
+            RegistryEvent::Timeout => {
+                self.expire(now, &mut out);
+                self.evict(now, &mut out);
+            }
+        }
+        self.finish(&mut out);
+        out.0
+    }
+
+    /// When `Timeout` is due: the earliest deadline of a request, or the oldest tombstone's end.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Moment> {
+        [self.pending.next(), self.tombs.next(&self.config)].into_iter().flatten().min()
+    }
+
+    /// How many sessions there are, by phase.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.usage.counts(self.config.max_sessions)
+    }
+
+    /// Whether nothing more is admitted.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
     /// The session that holds the key now, with its phase.
-    pub fn current(&self, key: &KeyRef) -> Option<(SessionId, Phase)> { let _ = key; None }
-    /// The session of a target: the current one, or an ended one that is remembered.
-    pub fn find(&self, target: &Target) -> Option<SessionId> { let _ = target; None }
+    #[must_use]
+    pub fn current(&self, key: &KeyRef) -> Option<(SessionId, Phase)> {
+        self.entries.get(key).map(|entry| (entry.session, entry.phase))
+    }
+
+    /// Whether an open waits for the key to be free.
+    #[must_use]
+    pub fn is_parked(&self, key: &KeyRef) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.parked.is_some())
+    }
+
+    /// The session of a target: the current one, or an ended one that is remembered (of a target without
+    /// generation, the latest).
+    #[must_use]
+    pub fn find(&self, target: &Target) -> Option<SessionId> {
+        if let Some((session, _)) = self.holder(target) {
+            return Some(session);
+        }
+        match target.generation {
+            None => self.tombs.latest(&target.key),
+            Some(generation) => {
+                let session = SessionId { uid: target.key.uid, generation };
+                self.tombs.ended(session, &target.key).map(|_| session)
+            }
+        }
+    }
+
+    /// The session of a target, for every use but `close` and `wait`.
+    ///
+    /// # Errors
+    /// [`Refusal::StaleGeneration`] of a generation that is remembered as ended, or is lower than the key's current
+    /// one (G3); [`Refusal::NotFound`] of everything else that is not current.
+    pub fn resolve(&self, target: &Target) -> Result<SessionId, Refusal> {
+        if let Some((session, _)) = self.holder(target) {
+            return Ok(session);
+        }
+        let Some(generation) = target.generation else { return Err(Refusal::NotFound) };
+        let session = SessionId { uid: target.key.uid, generation };
+        let remembered = self.tombs.ended(session, &target.key).is_some();
+        let older = self.current(&target.key).is_some_and(|(now, _)| generation < now.generation);
+        if remembered || older { Err(Refusal::StaleGeneration { session }) } else { Err(Refusal::NotFound) }
+    }
+
     /// All that hold a key, in order of key; of one user or of all.
-    pub fn sessions(&self, of: Option<Uid>) -> Vec<(SessionId, SessionKey, Phase)> { let _ = of; Vec::new() }
+    #[must_use]
+    pub fn sessions(&self, of: Option<Uid>) -> Vec<(SessionId, SessionKey, Phase)> {
+        self.entries
+            .iter()
+            .filter(|(key, _)| of.is_none_or(|uid| key.uid == uid))
+            .map(|(key, entry)| (entry.session, key.key.clone(), entry.phase))
+            .collect()
+    }
+
+    /// How many facts of sessions that hold no key were dropped (G3).
+    #[must_use]
+    pub fn dropped_facts(&self) -> u64 {
+        self.dropped
+    }
+
+    /// How many requests wait for an answer.
+    #[must_use]
+    pub fn waiting_requests(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The session that a target means now, ended ones left out.
+    fn holder(&self, target: &Target) -> Option<(SessionId, Phase)> {
+        self.current(&target.key)
+            .filter(|(session, _)| target.generation.is_none_or(|named| named == session.generation))
+    }
+
+    fn evict(&mut self, now: Moment, out: &mut Effects) {
+        while let Some(session) = self.tombs.evict(now, &self.config) {
+            out.push(RegistryEffect::Forget { session });
+        }
+    }
+
+    /// Shutdown is complete when nothing is left that could still end by itself.
+    fn finish(&mut self, out: &mut Effects) {
+        let counts = self.counts();
+        let running = counts.starting + counts.live + counts.dying;
+        if self.shutdown.is_some() && !self.finished && running == 0 {
+            self.finished = true;
+            out.push(RegistryEffect::Finished { leftovers: counts.quarantined });
+        }
+    }
 }

@@ -1,118 +1,315 @@
 //! One server: launch, handshake, the stop ladder with a budget for each rung, restarts.
+//!
+//! An incarnation is over when its launch has failed, or when its launch was answered and its scope is empty, and in no
+//! other case; only then is it released, and only then comes the next one, or the last report. So a restart never
+//! leaves an old tree, and a stop is never told before it is true.
+mod facts;
+mod ladder;
+mod restart;
+mod types;
+
+pub use ladder::OUTPUT_GRACE;
+pub use types::{
+    Failure, Mode, Restart, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState, Stage,
+};
+
 use crate::registry::Urgency;
+use crate::seeded::{Bug, Seeded};
 use crate::{Incarnation, Moment};
-use std::time::Duration;
+use ladder::{Cause, Intent, Ladder, Rung, stage_of};
+use restart::History;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Restart { Permanent, Transient, Temporary }
-
-/// How a server is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mode { /// By the daemon, after a handshake.
-    Shared, /// By one client; ready once it runs.
-    Exclusive, /// By its client over its own descriptors; ready once it runs; never restarted.
-    Direct }
-
+/// A server's state. See the module.
+///
+/// - Commands and facts: [`Server::step`].
+/// - Output: the effects of a step, and [`Server::next_timeout`].
+/// - Getters: all others; none changes anything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ServerConfig {
-    pub mode: Mode,
-    /// From launch to ready.
-    pub start: Duration,
-    pub stdin_grace: Duration,
-    pub term_grace: Duration,
-    pub kill_wait: Duration,
-    pub restart: Restart,
-    pub restart_intensity: u32,
-    pub restart_period: Duration,
-    /// First backoff; doubles to the longest; reset after an uptime of `restart_period`.
-    pub backoff: Duration,
-    pub longest_backoff: Duration,
-    /// Seed of the jitter (a backoff is drawn from half to the whole of its length).
-    pub seed: u64,
+pub struct Server {
+    config: ServerConfig,
+    phase: Phase,
+    since: Moment,
+    /// The current incarnation; zero before the first.
+    number: Incarnation,
+    been_ready: bool,
+    history: History,
+    early: Early,
+    /// The rung in force when the main process of this incarnation ended.
+    main_ended: Option<Stage>,
+    seeded: Seeded,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum ServerEvent {
-    // Commands.
-    Start,
-    Stop { term_first: bool },
-    Urge { urgency: Urgency },
-    RetryKill,
-    // Facts, each with the incarnation that it speaks of; an older one's changes nothing.
-    Launched { incarnation: Incarnation },
-    /// Nothing was born, or what was born is already gone and reaped.
-    LaunchFailed { incarnation: Incarnation },
-    HandshakeDone { incarnation: Incarnation },
-    HandshakeFailed { incarnation: Incarnation },
-    MainExited { incarnation: Incarnation, /// Exit code 0.
-        normal: bool },
-    /// End of file on stdout, or a stream that can't be resynchronised (G30).
-    OutputEnded { incarnation: Incarnation },
-    /// Direct mode: the client hung up and its last bytes are read. Starts the stdin grace, by itself.
-    InputEnded { incarnation: Incarnation },
-    /// Direct mode: the shim is gone: straight to SIGTERM.
-    ClientGone,
-    /// No process of the scope exists, by the reaper's proof, and all ours are reaped.
-    ScopeEmpty { incarnation: Incarnation },
-    Timeout,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum ServerEffect {
-    /// Exactly one of `Launched` and `LaunchFailed` answers it, late perhaps.
-    Launch { incarnation: Incarnation },
-    /// Speak the handshake (shared mode only). Its own deadline is the machine's.
-    Handshake { incarnation: Incarnation },
-    CloseStdin { incarnation: Incarnation },
-    /// SIGTERM to every process of the scope.
-    Terminate { incarnation: Incarnation },
-    /// Kill the scope; also makes a launch that is still on its way fail.
-    Kill { incarnation: Incarnation },
-    /// The scope is empty: drop what belongs to it (pipes, pending calls, the scope's directory).
-    Release { incarnation: Incarnation },
-    Report(ServerReport),
-}
-
-/// Why a server failed for good, or is being restarted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Failure { Launch, Handshake, StartTimeout, Exited, OutputEnded, RestartLimit }
-
-/// What the session is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ServerReport {
-    Ready,
-    /// It failed and will be restarted (its old tree is ended first).
-    Restarting,
-    /// It won't be restarted; its tree is gone. `Failed` is final without a stop.
-    Failed(Failure),
-    /// It ended normally by itself and is not restarted; its tree is gone.
-    Ended,
-    /// Direct mode: the client's stream ended and the ladder has begun.
-    Ending,
-    /// A `Stop` is complete: nothing is left.
+enum Phase {
+    Idle,
+    Launching { until: Moment },
+    Handshaking { until: Moment },
+    Running { since: Moment },
+    Ending(Ladder),
+    Backoff { until: Moment },
     Stopped,
-    /// The kill's budget ran out with something left; `Stopped` may follow.
-    Quarantined,
+    Ended,
+    Failed(Failure),
 }
 
-/// The public states (CONTRACT.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ServerState { Starting, Ready, Backoff, Stopping, Stopped, Failed }
+/// Facts of a process whose launch was not yet answered. They come from another thread than the answer, so they can
+/// overtake it; they are kept until then, so that the order does not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct Early {
+    exited: Option<bool>,
+    output_ended: bool,
+    input_ended: bool,
+    client_gone: bool,
+    empty: bool,
+}
 
-/// The rungs of the ladder, in order: which one was in force when a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage { Itself, Stdin, Sigterm, Sigkill }
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Server { config: ServerConfig }
+/// The effects of one step, in order.
+type Effects = Vec<ServerEffect>;
 
 impl Server {
-    pub fn new(config: ServerConfig) -> Self { Self { config } }
-    pub fn step(&mut self, now: Moment, event: ServerEvent) -> Vec<ServerEffect> { let _ = (now, event); Vec::new() }
-    pub fn next_timeout(&self) -> Option<Moment> { None }
-    pub fn state(&self) -> ServerState { ServerState::Starting }
-    pub fn incarnation(&self) -> Option<Incarnation> { None }
-    pub fn restarts(&self) -> u32 { 0 }
-    pub fn stage(&self) -> Stage { Stage::Itself }
-    pub fn waits_for(&self) -> Option<(&'static str, Moment, Option<Moment>)> { None }
+    /// A server that is not started.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        Self {
+            config,
+            phase: Phase::Idle,
+            since: Moment::default(),
+            number: Incarnation(0),
+            been_ready: false,
+            history: History::default(),
+            early: Early::default(),
+            main_ended: None,
+            seeded: Seeded::default(),
+        }
+    }
+
+    /// The same with one guard taken out.
+    #[cfg(feature = "seeded-bugs")]
+    #[must_use]
+    pub fn with_bug(mut self, bug: Bug) -> Self {
+        self.seeded.bug = Some(bug);
+        self
+    }
+
+    /// Advances the machine by one event. `now` never goes back from one step to the next.
+    #[must_use]
+    pub fn step(&mut self, now: Moment, event: ServerEvent) -> Vec<ServerEffect> {
+        let mut out = Effects::new();
+        let current = |incarnation| incarnation == self.number;
+        match event {
+            ServerEvent::Start => {
+                if self.phase == Phase::Idle {
+                    self.launch(now, &mut out);
+                }
+            }
+            ServerEvent::Stop { term_first } => self.stop(now, term_first, &mut out),
+            ServerEvent::Urge { urgency } => self.urge(now, urgency, &mut out),
+            ServerEvent::RetryKill => {
+                if matches!(&self.phase, Phase::Ending(ladder) if ladder.rung == Rung::Stuck) {
+                    self.climb(now, Rung::Kill, &mut out);
+                }
+            }
+            ServerEvent::Launched { incarnation } if current(incarnation) => {
+                self.launched(now, &mut out);
+            }
+            ServerEvent::LaunchFailed { incarnation } if current(incarnation) => {
+                self.launch_failed(now, &mut out);
+            }
+            ServerEvent::HandshakeDone { incarnation } if current(incarnation) => {
+                if matches!(self.phase, Phase::Handshaking { .. }) {
+                    self.run(now, &mut out);
+                }
+            }
+            ServerEvent::HandshakeFailed { incarnation } if current(incarnation) => {
+                if matches!(self.phase, Phase::Handshaking { .. }) {
+                    self.begin_ladder(now, Intent::Unplanned(Cause::Failed(Failure::Handshake)));
+                    self.end_by_force(now, &mut out);
+                }
+            }
+            ServerEvent::MainExited { incarnation, normal } if current(incarnation) => {
+                self.main_exited(now, normal, &mut out);
+            }
+            ServerEvent::OutputEnded { incarnation } if current(incarnation) => {
+                self.output_ended(now, &mut out);
+            }
+            ServerEvent::InputEnded { incarnation } if current(incarnation) => {
+                self.input_ended(now, &mut out);
+            }
+            ServerEvent::ClientGone => self.client_gone(now, &mut out),
+            ServerEvent::ScopeEmpty { incarnation } if current(incarnation) => {
+                self.scope_empty(now, &mut out);
+            }
+            ServerEvent::Timeout => self.timeout(now, &mut out),
+            // A fact of another incarnation changes nothing (G3).
+            ServerEvent::Launched { .. }
+            | ServerEvent::LaunchFailed { .. }
+            | ServerEvent::HandshakeDone { .. }
+            | ServerEvent::HandshakeFailed { .. }
+            | ServerEvent::MainExited { .. }
+            | ServerEvent::OutputEnded { .. }
+            | ServerEvent::InputEnded { .. }
+            | ServerEvent::ScopeEmpty { .. } => {}
+        }
+        out
+    }
+
+    /// When `Timeout` is due: a start, a rung or a backoff has its end.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Moment> {
+        match &self.phase {
+            Phase::Launching { until } | Phase::Handshaking { until } | Phase::Backoff { until } => {
+                Some(*until)
+            }
+            Phase::Ending(ladder) => ladder.until,
+            Phase::Idle | Phase::Running { .. } | Phase::Stopped | Phase::Ended | Phase::Failed(_) => None,
+        }
+    }
+
+    /// The public state.
+    #[must_use]
+    pub fn state(&self) -> ServerState {
+        match &self.phase {
+            Phase::Idle | Phase::Launching { .. } | Phase::Handshaking { .. } => ServerState::Starting,
+            Phase::Running { .. } => ServerState::Ready,
+            Phase::Ending(_) => ServerState::Stopping,
+            Phase::Backoff { .. } => ServerState::Backoff,
+            Phase::Stopped | Phase::Ended => ServerState::Stopped,
+            Phase::Failed(_) => ServerState::Failed,
+        }
+    }
+
+    /// The state as the tables of `docs/lifecycle.md` name it.
+    #[must_use]
+    pub fn fine_state(&self) -> &'static str {
+        match &self.phase {
+            Phase::Idle => "idle",
+            Phase::Launching { .. } => "launching",
+            Phase::Handshaking { .. } => "handshaking",
+            Phase::Running { .. } => "running",
+            Phase::Ending(ladder) => match ladder.rung {
+                Rung::Settling => "settling",
+                Rung::Stdin => "stdin",
+                Rung::Term => "term",
+                Rung::Kill if ladder.answered => "kill",
+                Rung::Kill => "aborting",
+                Rung::Stuck => "stuck",
+            },
+            Phase::Backoff { .. } => "backoff",
+            Phase::Stopped => "stopped",
+            Phase::Ended => "ended",
+            Phase::Failed(_) => "failed",
+        }
+    }
+
+    /// The incarnation that was launched last; none before the first.
+    #[must_use]
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        (self.number.0 > 0).then_some(self.number)
+    }
+
+    /// How many launches there were after the first.
+    #[must_use]
+    pub fn restarts(&self) -> u32 {
+        self.number.0.saturating_sub(1)
+    }
+
+    /// The rung in force when the main process ended; while it lives, the one in force now.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        match (&self.main_ended, &self.phase) {
+            (Some(stage), _) => *stage,
+            (None, Phase::Ending(ladder)) => stage_of(ladder.rung),
+            (None, _) => Stage::Itself,
+        }
+    }
+
+    /// What it waits for, since when, how long still; for people.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<(&'static str, Moment, Option<Moment>)> {
+        let what = match self.fine_state() {
+            "launching" => "the launch",
+            "handshaking" => "the handshake",
+            "settling" => "the exit, after the end of its output",
+            "stdin" => "the exit, after the end of its input",
+            "term" => "the exit, after SIGTERM",
+            "kill" => "the last processes, after the kill",
+            "aborting" => "the launch to give up",
+            "stuck" => "processes that the kill has left",
+            "backoff" => "its next start",
+            _ => return None,
+        };
+        Some((what, self.since, self.next_timeout()))
+    }
+
+    fn next_number(&self) -> Incarnation {
+        Incarnation(self.number.0.saturating_add(1))
+    }
+
+    fn launch(&mut self, now: Moment, out: &mut Effects) {
+        self.number = self.next_number();
+        self.early = Early::default();
+        self.main_ended = None;
+        self.since = now;
+        self.phase = Phase::Launching { until: now.after(self.config.start) };
+        out.push(ServerEffect::Launch { incarnation: self.number });
+    }
+
+    fn run(&mut self, now: Moment, out: &mut Effects) {
+        self.been_ready = true;
+        self.since = now;
+        self.phase = Phase::Running { since: now };
+        out.push(ServerEffect::Report(ServerReport::Ready));
+    }
+
+    fn stop(&mut self, now: Moment, term_first: bool, out: &mut Effects) {
+        match self.phase {
+            Phase::Backoff { .. } if self.seeded.has(Bug::G29BackoffBeatsStop) => {}
+            Phase::Idle | Phase::Backoff { .. } => {
+                self.since = now;
+                self.phase = Phase::Stopped;
+                out.push(ServerEffect::Report(ServerReport::Stopped));
+            }
+            Phase::Launching { .. } => {
+                self.begin_ladder(now, Intent::Stop);
+                self.climb(now, Rung::Kill, out);
+            }
+            Phase::Handshaking { .. } | Phase::Running { .. } => {
+                self.begin_ladder(now, Intent::Stop);
+                // A direct server's stdin is its client's: there is nothing of ours to close.
+                let term = term_first || self.config.mode == Mode::Direct;
+                self.climb(now, if term { Rung::Term } else { Rung::Stdin }, out);
+            }
+            Phase::Ending(_) => self.stop_ladder(now, term_first, out),
+            Phase::Stopped | Phase::Ended | Phase::Failed(_) => {}
+        }
+    }
+
+    fn urge(&mut self, now: Moment, urgency: Urgency, out: &mut Effects) {
+        if urgency == Urgency::Kill
+            && let Phase::Ending(ladder) = &self.phase
+            && ladder.rung < Rung::Kill
+        {
+            self.climb(now, Rung::Kill, out);
+        }
+    }
+
+    fn timeout(&mut self, now: Moment, out: &mut Effects) {
+        if self.next_timeout().is_none_or(|until| until > now) {
+            return;
+        }
+        let timed_out = Intent::Unplanned(Cause::Failed(Failure::StartTimeout));
+        match self.phase {
+            Phase::Launching { .. } => {
+                self.begin_ladder(now, timed_out);
+                self.climb(now, Rung::Kill, out);
+            }
+            Phase::Handshaking { .. } => {
+                self.begin_ladder(now, timed_out);
+                self.end_by_force(now, out);
+            }
+            Phase::Backoff { .. } => self.launch(now, out),
+            Phase::Ending(_) => self.rung_expired(now, out),
+            Phase::Idle | Phase::Running { .. } | Phase::Stopped | Phase::Ended | Phase::Failed(_) => {}
+        }
+    }
 }

@@ -1,86 +1,272 @@
 //! One session, from its start to its end.
-use crate::registry::{CloseOptions, Urgency};
-use crate::server::{ServerReport};
+//!
+//! It starts its servers, says when the required ones are ready, and wishes to be closed when it can't go on. Its
+//! teardown begins with the registry's close and with nothing else, so that there is one way into it (G15).
+mod slot;
+mod teardown;
+mod types;
+
+pub use types::{
+    CloseReason, Ended, SessionConfig, SessionEffect, SessionEvent, SessionServer, SessionState,
+};
+
+use crate::registry::Urgency;
+use crate::seeded::Seeded;
+use crate::server::ServerReport;
 use crate::{Moment, ServerName};
-use std::time::Duration;
+use slot::{Slot, Status};
 
-/// Why a session is torn down. The words are those of the certificate.
+/// A session's state. See the module.
+///
+/// - Commands and facts: [`Session::step`].
+/// - Output: the effects of a step, and [`Session::next_timeout`].
+/// - Getters: all others; none changes anything.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Session {
+    config: SessionConfig,
+    phase: Phase,
+    since: Moment,
+    slots: Vec<Slot>,
+    /// The public state that was told last.
+    told: SessionState,
+    wanted: bool,
+    reason: Option<CloseReason>,
+    urgency: Urgency,
+    /// Direct mode: the client's stream ended and a ladder began by itself.
+    stream_ended: bool,
+    /// Direct mode: the shim is gone.
+    client_gone: bool,
+    /// The registry waits for the outcome of a kill.
+    owes_outcome: bool,
+    seeded: Seeded,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CloseReason { Requested, Shutdown, LeaseEnded, Idle, Ttl, ParentClosed, StartFailed, StartCancelled, ServersFailed,
-    /// The last server that mattered ended by itself, normally.
-    ServersEnded,
-    /// An actor of the session broke; its processes were reaped without it.
-    Internal }
-
-/// The final state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ended { Closed, Failed }
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct SessionConfig {
-    pub servers: Vec<SessionServer>,
-    /// Drain budget, where a close names none.
-    pub drain: Duration,
-    /// Direct mode: no drain, and the ladder of a close that the daemon begins starts at SIGTERM.
-    pub direct: bool,
-}
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct SessionServer { pub name: ServerName, /// Its final failure fails the session.
-    pub required: bool }
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum SessionEvent {
-    /// The first event: start all servers.
-    Begin,
-    Close { reason: CloseReason, options: CloseOptions },
-    Urge { urgency: Urgency },
-    RetryKill,
-    /// Direct mode: the shim is gone, so the stdin grace is cut.
-    ClientGone,
-    /// The gate is closed and no call is in flight any more.
-    Drained,
-    Server { name: ServerName, report: ServerReport },
-    /// The server's actor is gone without its last report.
-    ServerLost { name: ServerName },
-    Timeout,
+enum Phase {
+    New,
+    Starting,
+    Live,
+    Draining { until: Moment },
+    Stopping,
+    Quarantined,
+    Ended(Ended),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum SessionEffect {
-    StartServer { name: ServerName },
-    /// Close the admission gate in one atomic step; `Drained` follows when nothing is in flight (also at once).
-    CloseGate,
-    /// The drain is over: cancel at the server and answer with one error each what is still pending (G11, G19).
-    SettleCalls,
-    /// Begin the server's ladder. `term_first` skips the close-stdin step.
-    StopServer { name: ServerName, term_first: bool },
-    UrgeServer { name: ServerName, urgency: Urgency },
-    RetryKillServer { name: ServerName },
-    /// The server's actor is gone: kill and reap its scope without it; then the driver reports
-    /// `Server { report: Stopped }` from the reaper's word, or `Quarantined` after the kill's budget.
-    ReapServer { name: ServerName },
-    /// Facts for the registry (see `RegistryEvent`).
-    ReportReady,
-    WantClose { reason: CloseReason },
-    ReportQuarantined,
-    /// Every server's scope is empty: release the session's scope, write the certificate, tell the registry, stop the actor.
-    End { ended: Ended, reason: CloseReason },
-    /// The public state changed.
-    Changed(SessionState),
-}
-
-/// The public states (CONTRACT.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SessionState { Starting, Ready, Degraded, Draining, Stopping, Closed, Failed, Quarantined }
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Session { config: SessionConfig }
+/// The effects of one step, in order.
+type Effects = Vec<SessionEffect>;
 
 impl Session {
-    pub fn new(config: SessionConfig) -> Self { Self { config } }
-    pub fn step(&mut self, now: Moment, event: SessionEvent) -> Vec<SessionEffect> { let _ = (now, event); Vec::new() }
-    pub fn next_timeout(&self) -> Option<Moment> { None }
-    pub fn state(&self) -> SessionState { SessionState::Starting }
+    /// A session that has not begun.
+    #[must_use]
+    pub fn new(config: SessionConfig) -> Self {
+        let slots = config
+            .servers
+            .iter()
+            .map(|server| Slot {
+                name: server.name.clone(),
+                required: server.required,
+                status: Status::Unstarted,
+                lost: false,
+                term_first: false,
+            })
+            .collect();
+        Self {
+            config,
+            phase: Phase::New,
+            since: Moment::default(),
+            slots,
+            told: SessionState::Starting,
+            wanted: false,
+            reason: None,
+            urgency: Urgency::Drain,
+            stream_ended: false,
+            client_gone: false,
+            owes_outcome: false,
+            seeded: Seeded::default(),
+        }
+    }
+
+    /// The same with one guard taken out.
+    #[cfg(feature = "seeded-bugs")]
+    #[must_use]
+    pub fn with_bug(mut self, bug: crate::seeded::Bug) -> Self {
+        self.seeded.bug = Some(bug);
+        self
+    }
+
+    /// Advances the machine by one event. `now` never goes back from one step to the next. After `End` nothing has
+    /// an effect any more.
+    #[must_use]
+    pub fn step(&mut self, now: Moment, event: SessionEvent) -> Vec<SessionEffect> {
+        let mut out = Effects::new();
+        if matches!(self.phase, Phase::Ended(_)) {
+            return out;
+        }
+        match event {
+            SessionEvent::Begin => self.begin(now, &mut out),
+            SessionEvent::Close { reason, options } => self.close(now, reason, &options, &mut out),
+            SessionEvent::Urge { urgency } => self.urge(now, urgency, &mut out),
+            SessionEvent::RetryKill => self.retry_kill(&mut out),
+            SessionEvent::ClientGone => self.client_gone(&mut out),
+            SessionEvent::Drained => {
+                if matches!(self.phase, Phase::Draining { .. }) {
+                    self.stop(now, &mut out);
+                }
+            }
+            SessionEvent::Server { name, report } => self.report(now, &name, report, &mut out),
+            SessionEvent::ServerLost { name } => self.lost(now, &name, &mut out),
+            SessionEvent::Timeout => {
+                if self.next_timeout().is_some_and(|until| until <= now) {
+                    self.stop(now, &mut out);
+                }
+            }
+        }
+        self.announce(&mut out);
+        out
+    }
+
+    /// When `Timeout` is due: the end of the drain, the only wait of a session that time ends.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Draining { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// The public state.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        match self.phase {
+            Phase::New | Phase::Starting => SessionState::Starting,
+            Phase::Live if self.slots.iter().all(|slot| slot.status == Status::Ready) => SessionState::Ready,
+            Phase::Live => SessionState::Degraded,
+            Phase::Draining { .. } => SessionState::Draining,
+            Phase::Stopping => SessionState::Stopping,
+            Phase::Quarantined => SessionState::Quarantined,
+            Phase::Ended(Ended::Closed) => SessionState::Closed,
+            Phase::Ended(Ended::Failed) => SessionState::Failed,
+        }
+    }
+
+    /// The state as the tables of `docs/lifecycle.md` name it.
+    #[must_use]
+    pub fn fine_state(&self) -> &'static str {
+        match self.phase {
+            Phase::New => "new",
+            Phase::Starting => "starting",
+            Phase::Live => "live",
+            Phase::Draining { .. } => "draining",
+            Phase::Stopping => "stopping",
+            Phase::Quarantined => "quarantined",
+            Phase::Ended(_) => "ended",
+        }
+    }
+
     /// What it waits for, since when, how long still; for people.
-    pub fn waits_for(&self) -> Option<(&'static str, Moment, Option<Moment>)> { None }
+    #[must_use]
+    pub fn waits_for(&self) -> Option<(&'static str, Moment, Option<Moment>)> {
+        let what = match self.phase {
+            Phase::New | Phase::Live | Phase::Ended(_) => return None,
+            Phase::Starting => "its servers to be ready",
+            Phase::Draining { .. } => "calls in flight",
+            Phase::Stopping => "its servers to stop",
+            Phase::Quarantined => "processes that the kill has left",
+        };
+        Some((what, self.since, self.next_timeout()))
+    }
+
+    fn begin(&mut self, now: Moment, out: &mut Effects) {
+        if self.phase != Phase::New {
+            return;
+        }
+        self.enter(now, Phase::Starting);
+        for slot in &mut self.slots {
+            slot.status = Status::Starting;
+            out.push(SessionEffect::StartServer { name: slot.name.clone() });
+        }
+        if self.client_gone {
+            self.want(CloseReason::LeaseEnded, out);
+        }
+        self.check(now, out);
+    }
+
+    fn report(&mut self, now: Moment, name: &ServerName, report: ServerReport, out: &mut Effects) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == *name) else { return };
+        if !slot.take(report) {
+            return;
+        }
+        if report == ServerReport::Ending && self.config.direct {
+            self.stream_ended = true;
+            self.want(CloseReason::LeaseEnded, out);
+        }
+        self.check(now, out);
+        self.settle(now, out);
+    }
+
+    fn lost(&mut self, now: Moment, name: &ServerName, out: &mut Effects) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == *name) else { return };
+        if slot.is_gone() || slot.lost {
+            return;
+        }
+        slot.lost = true;
+        slot.status = Status::Killing;
+        // A quarantined session's outcome is told again after this attempt.
+        self.owes_outcome = true;
+        out.push(SessionEffect::ReapServer { name: name.clone() });
+        self.want(CloseReason::Internal, out);
+        self.settle(now, out);
+    }
+
+    /// Looks whether the servers make the session ready, or impossible.
+    fn check(&mut self, now: Moment, out: &mut Effects) {
+        if !matches!(self.phase, Phase::Starting | Phase::Live) {
+            return;
+        }
+        let failed =
+            if self.phase == Phase::Starting { CloseReason::StartFailed } else { CloseReason::ServersFailed };
+        let mut required = self.slots.iter().filter(|slot| slot.required);
+        if required.any(|slot| matches!(slot.status, Status::Failed | Status::Quarantined)) {
+            self.want(failed, out);
+        }
+        let mut required = self.slots.iter().filter(|slot| slot.required);
+        let all_ended = !self.slots.is_empty() && self.slots.iter().all(|slot| slot.status == Status::Ended);
+        if required.any(|slot| slot.status == Status::Ended) || all_ended {
+            self.want(CloseReason::ServersEnded, out);
+        }
+        if self.phase == Phase::Starting && !self.wanted && self.is_ready() {
+            self.enter(now, Phase::Live);
+            out.push(SessionEffect::ReportReady);
+        }
+    }
+
+    /// Every required server is; where none is required, none is still on its way.
+    fn is_ready(&self) -> bool {
+        if self.slots.iter().any(|slot| slot.required) {
+            self.slots.iter().filter(|slot| slot.required).all(|slot| slot.status == Status::Ready)
+        } else {
+            self.slots.iter().all(|slot| slot.status == Status::Ready || slot.is_settled())
+        }
+    }
+
+    /// At most once, and only before a close.
+    fn want(&mut self, reason: CloseReason, out: &mut Effects) {
+        if !self.wanted && matches!(self.phase, Phase::Starting | Phase::Live) {
+            self.wanted = true;
+            out.push(SessionEffect::WantClose { reason });
+        }
+    }
+
+    fn enter(&mut self, now: Moment, phase: Phase) {
+        self.phase = phase;
+        self.since = now;
+    }
+
+    fn announce(&mut self, out: &mut Effects) {
+        let state = self.state();
+        if state != self.told {
+            self.told = state;
+            out.push(SessionEffect::Changed(state));
+        }
+    }
 }

@@ -1,0 +1,66 @@
+//! A session that holds a key.
+use super::types::{Phase, Urgency};
+use crate::{RequestId, SessionId, Tenant};
+
+/// From admission to the proof of the end.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Entry {
+    pub(super) session: SessionId,
+    pub(super) tenant: Option<Tenant>,
+    /// None for a session that was taken over: nothing can join it.
+    pub(super) definition: Option<u64>,
+    pub(super) phase: Phase,
+    /// The open that began it.
+    pub(super) creator: Option<RequestId>,
+    /// Some opener did not wait for ready, so the start has an owner whoever else goes.
+    pub(super) held: bool,
+    /// It failed, or ended, by itself: its openers are told `StartFailed` and not `SessionClosed`.
+    pub(super) by_itself: bool,
+    /// How far its teardown was urged.
+    pub(super) urgency: Urgency,
+    /// Its actor is gone.
+    pub(super) lost: bool,
+    /// A kill is being retried, whose result is not yet known.
+    pub(super) retrying: bool,
+    /// Requests that wait on it, in order of arrival.
+    pub(super) waiting: Vec<RequestId>,
+    /// The open that gets the key next.
+    pub(super) parked: Option<Parked>,
+}
+
+/// Opens that wait for the key. They hold no slot: their predecessor's passes to them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Parked {
+    pub(super) definition: u64,
+    pub(super) tenant: Option<Tenant>,
+    /// Never empty; the first begins the session.
+    pub(super) opens: Vec<ParkedOpen>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ParkedOpen {
+    pub(super) request: RequestId,
+    /// False: answered when admitted.
+    pub(super) wait: bool,
+    /// Kept from the pending table, so that it goes on when the open becomes an opener.
+    pub(super) deadline: Option<crate::Moment>,
+}
+
+impl Entry {
+    pub(super) fn new(session: SessionId, tenant: Option<Tenant>, phase: Phase) -> Self {
+        Self {
+            session,
+            tenant,
+            definition: None,
+            phase,
+            creator: None,
+            held: false,
+            by_itself: false,
+            urgency: Urgency::Drain,
+            lost: false,
+            retrying: false,
+            waiting: Vec::new(),
+            parked: None,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What sessions tell: ready, wanted, ended, quarantined, lost.
+use super::close::never_ready;
+use super::pending::Role;
+use super::types::{Answer, CloseOptions, Goal, Phase, Refusal, RegistryEffect};
+use super::{Effects, Registry};
+use crate::seeded::Bug;
+use crate::session::{CloseReason, Ended};
+use crate::{KeyRef, Moment, RequestId, SessionId};
+
+impl Registry {
+    /// The key that the session holds. A fact of one that holds none is dropped and counted (G3).
+    fn holds(&mut self, session: SessionId) -> Option<KeyRef> {
+        let key = self.keys.get(&session).cloned();
+        if key.is_some() {
+            return key;
+        }
+        if self.seeded.has(Bug::G3OldFactsCount) {
+            let key = self.tombs.key_of(session).cloned();
+            return key.filter(|key| self.entries.contains_key(key));
+        }
+        self.dropped += 1;
+        None
+    }
+
+    /// Only a session that nobody closed can become live (G22).
+    pub(super) fn ready(&mut self, session: SessionId, out: &mut Effects) {
+        let Some(key) = self.holds(session) else { return };
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        let late = entry.phase == Phase::Dying && self.seeded.has(Bug::G22ReadyAfterClose);
+        if entry.phase != Phase::Starting && !late {
+            return;
+        }
+        self.usage.shift(entry.phase, Phase::Live);
+        entry.phase = Phase::Live;
+        let (session, creator) = (entry.session, entry.creator);
+        for request in std::mem::take(&mut entry.waiting) {
+            match self.pending.role(request) {
+                Some(Role::Opener) => {
+                    let created = creator == Some(request);
+                    self.answer(request, Ok(Answer::Opened { session, created }), out);
+                }
+                Some(Role::WaitReady) => {
+                    self.answer(request, Ok(Answer::Reached { session, goal: Goal::Ready }), out);
+                }
+                _ => self.keep(&key, request),
+            }
+        }
+    }
+
+    pub(super) fn close_wanted(&mut self, session: SessionId, reason: CloseReason, out: &mut Effects) {
+        let Some(key) = self.holds(session) else { return };
+        if let Some((_, Phase::Starting | Phase::Live)) = self.current(&key) {
+            self.begin_close(&key, reason, CloseOptions::default(), out);
+        }
+    }
+
+    /// The one step in which slot and key are free again, everyone who waited is told, and a parked open goes on.
+    pub(super) fn ended(&mut self, now: Moment, session: SessionId, ended: Ended, out: &mut Effects) {
+        let Some(key) = self.holds(session) else { return };
+        let Some(entry) = self.entries.remove(&key) else { return };
+        self.keys.remove(&entry.session);
+        self.usage.give_back(key.uid, entry.tenant.as_ref(), entry.phase);
+        let session = entry.session;
+        self.tombs.bury(now, session, key.clone(), ended);
+        let refusal = unopened(session, entry.phase, entry.by_itself);
+        for request in entry.waiting {
+            let result = match self.pending.role(request) {
+                Some(Role::Closer) => Ok(Answer::Closed { session }),
+                Some(Role::WaitClosed) => Ok(Answer::Reached { session, goal: Goal::Closed }),
+                Some(Role::WaitReady) => Err(never_ready(session, ended)),
+                Some(Role::Opener) => Err(refusal.clone()),
+                Some(Role::Parked) | None => continue,
+            };
+            self.answer(request, result, out);
+        }
+        if let Some(parked) = entry.parked {
+            self.promote(key, entry.tenant.as_ref(), parked, out);
+        }
+        self.evict(now, out);
+    }
+
+    /// The key stays blocked and counted; who waits for an outcome gets this one, who waits for the end goes on.
+    pub(super) fn quarantined(&mut self, session: SessionId, out: &mut Effects) {
+        let Some(key) = self.holds(session) else { return };
+        self.unpark(&key, &Refusal::Quarantined { session }, out);
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        let refusal = unopened(session, entry.phase, entry.by_itself);
+        self.usage.shift(entry.phase, Phase::Quarantined);
+        entry.phase = Phase::Quarantined;
+        entry.retrying = false;
+        for request in std::mem::take(&mut entry.waiting) {
+            match self.pending.role(request) {
+                Some(Role::Closer) => self.answer(request, Ok(Answer::Quarantined { session }), out),
+                Some(Role::Opener) => self.answer(request, Err(refusal.clone()), out),
+                _ => self.keep(&key, request),
+            }
+        }
+    }
+
+    /// A session whose actor is gone is torn down without it.
+    pub(super) fn lost(&mut self, session: SessionId, out: &mut Effects) {
+        let Some(key) = self.holds(session) else { return };
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        if std::mem::replace(&mut entry.lost, true) {
+            return;
+        }
+        match entry.phase {
+            // There is no actor to tear it down, so no `Close` goes out.
+            Phase::Starting | Phase::Live => {
+                self.usage.shift(entry.phase, Phase::Dying);
+                entry.phase = Phase::Dying;
+                entry.by_itself = true;
+            }
+            Phase::Dying => {}
+            // The reaping is another attempt at the kill, with a result of its own.
+            Phase::Quarantined => entry.retrying = true,
+        }
+        out.push(RegistryEffect::ReapLost { session });
+    }
+
+    pub(super) fn answer(&mut self, request: RequestId, result: Result<Answer, Refusal>, out: &mut Effects) {
+        if self.pending.remove(request).is_some() {
+            out.push(RegistryEffect::Reply { request, result });
+        }
+    }
+
+    fn keep(&mut self, key: &KeyRef, request: RequestId) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.waiting.push(request);
+        }
+    }
+}
+
+/// What an opener is told of a session that never became ready: someone closed it, or it ended by itself (which
+/// it also did where the end comes without any close).
+fn unopened(session: SessionId, phase: Phase, by_itself: bool) -> Refusal {
+    let unclosed = matches!(phase, Phase::Starting | Phase::Live);
+    if by_itself || unclosed { Refusal::StartFailed { session } } else { Refusal::SessionClosed { session } }
+}

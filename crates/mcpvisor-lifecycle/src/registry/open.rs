@@ -1,0 +1,233 @@
+//! Admission: open, join, park, and the key's passing on.
+use super::entry::{Entry, Parked, ParkedOpen};
+use super::pending::{Role, Waiting};
+use super::types::{Answer, CloseOptions, IfClosing, IfOpen, Open, Phase, Refusal, RegistryEffect};
+use super::{Effects, Registry};
+use crate::seeded::Bug;
+use crate::session::CloseReason;
+use crate::{Generation, KeyRef, Moment, RequestId, SessionId, Tenant, Uid};
+
+impl Registry {
+    pub(super) fn open(&mut self, now: Moment, open: Open, out: &mut Effects) {
+        let request = open.request;
+        match self.place(now, &open) {
+            Ok(Place::Free) => {
+                let parked = ParkedOpen { request, wait: open.wait, deadline: open.deadline };
+                self.admit(open.key, open.tenant, open.definition, &[parked], out);
+            }
+            Ok(Place::Join) => self.join(&open, out),
+            Ok(Place::Park) => self.park(open),
+            Err(refusal) => out.refuse(request, refusal),
+        }
+    }
+
+    /// The order of the checks is part of the contract: fence, key, quarantine, capacity.
+    fn place(&self, now: Moment, open: &Open) -> Result<Place, Refusal> {
+        if self.fenced {
+            return Err(Refusal::Draining);
+        }
+        let impatient = open.deadline.is_some_and(|deadline| deadline <= now);
+        let Some(entry) = self.entries.get(&open.key) else {
+            if impatient {
+                return Err(Refusal::DeadlineExceeded { session: None });
+            }
+            self.usage.room(&self.config, open.key.uid, open.tenant.as_ref())?;
+            return Ok(Place::Free);
+        };
+        let session = entry.session;
+        let late = || Err(Refusal::DeadlineExceeded { session: Some(session) });
+        match entry.phase {
+            Phase::Starting | Phase::Live => {
+                if entry.definition != Some(open.definition) || open.if_open == IfOpen::Fail {
+                    return Err(Refusal::SessionExists { session });
+                }
+                if entry.phase == Phase::Starting && self.seeded.has(Bug::G2NoSingleFlight) {
+                    return Ok(Place::Free);
+                }
+                if impatient && open.wait && entry.phase == Phase::Starting {
+                    return late();
+                }
+                Ok(Place::Join)
+            }
+            Phase::Dying => {
+                if self.seeded.has(Bug::G1ReopenDoesNotWait) {
+                    return Ok(Place::Free);
+                }
+                if open.if_closing == IfClosing::Fail {
+                    return Err(Refusal::SessionClosing { session });
+                }
+                // The parked open owns the key that will be free: towards a later open it counts as open.
+                if let Some(parked) = &entry.parked
+                    && (parked.definition != open.definition || open.if_open == IfOpen::Fail)
+                {
+                    return Err(Refusal::SessionExists { session });
+                }
+                if impatient { late() } else { Ok(Place::Park) }
+            }
+            Phase::Quarantined => Err(Refusal::Quarantined { session }),
+        }
+    }
+
+    fn join(&mut self, open: &Open, out: &mut Effects) {
+        let Some(entry) = self.entries.get_mut(&open.key) else { return };
+        let session = entry.session;
+        if open.wait && entry.phase == Phase::Starting {
+            entry.waiting.push(open.request);
+            self.pending.add(open.request, Waiting { session, role: Role::Opener, deadline: open.deadline });
+        } else {
+            entry.held = true;
+            out.answer(open.request, Answer::Opened { session, created: false });
+        }
+    }
+
+    fn park(&mut self, open: Open) {
+        let Some(entry) = self.entries.get_mut(&open.key) else { return };
+        let waiting = Waiting { session: entry.session, role: Role::Parked, deadline: open.deadline };
+        self.pending.add(open.request, waiting);
+        let parked = ParkedOpen { request: open.request, wait: open.wait, deadline: open.deadline };
+        entry
+            .parked
+            .get_or_insert_with(|| Parked {
+                definition: open.definition,
+                tenant: open.tenant,
+                opens: Vec::new(),
+            })
+            .opens
+            .push(parked);
+    }
+
+    /// Takes a slot and the key for a new generation. `opens` is not empty.
+    fn admit(
+        &mut self,
+        key: KeyRef,
+        tenant: Option<Tenant>,
+        definition: u64,
+        opens: &[ParkedOpen],
+        out: &mut Effects,
+    ) {
+        let Some(first) = opens.first() else { return };
+        let session = self.next_session(key.uid);
+        self.usage.take(key.uid, tenant.as_ref(), Phase::Starting);
+        let mut entry = Entry::new(session, tenant, Phase::Starting);
+        entry.definition = Some(definition);
+        entry.creator = Some(first.request);
+        out.push(RegistryEffect::Start { session, key: key.clone(), request: first.request });
+        for open in opens {
+            if open.wait {
+                entry.waiting.push(open.request);
+                self.pending
+                    .add(open.request, Waiting { session, role: Role::Opener, deadline: open.deadline });
+            } else {
+                entry.held = true;
+                let created = open.request == first.request;
+                out.answer(open.request, Answer::Opened { session, created });
+            }
+        }
+        self.keys.insert(session, key.clone());
+        self.entries.insert(key, entry);
+    }
+
+    fn next_session(&mut self, uid: Uid) -> SessionId {
+        let last = self.given.entry(uid).or_insert(Generation(0));
+        last.0 += 1;
+        SessionId { uid, generation: *last }
+    }
+
+    /// The key's former session is gone and its slot is free: both go to the parked open, in this very step. The
+    /// total and the user's count are as they were before; only a tenant other than the predecessor's can be full.
+    pub(super) fn promote(
+        &mut self,
+        key: KeyRef,
+        predecessor: Option<&Tenant>,
+        parked: Parked,
+        out: &mut Effects,
+    ) {
+        for open in &parked.opens {
+            self.pending.remove(open.request);
+        }
+        if parked.tenant.as_ref() != predecessor
+            && let Err(refusal) = self.usage.room_in_tenant(&self.config, key.uid, parked.tenant.as_ref())
+        {
+            for open in &parked.opens {
+                out.refuse(open.request, refusal.clone());
+            }
+            return;
+        }
+        self.admit(key, parked.tenant, parked.definition, &parked.opens, out);
+    }
+
+    /// Ends the parking on a key, if there is one, with the same refusal for all.
+    pub(super) fn unpark(&mut self, key: &KeyRef, refusal: &Refusal, out: &mut Effects) {
+        let Some(parked) = self.entries.get_mut(key).and_then(|entry| entry.parked.take()) else {
+            return;
+        };
+        for open in parked.opens {
+            self.pending.remove(open.request);
+            out.refuse(open.request, refusal.clone());
+        }
+    }
+
+    /// A request wants no answer any more: it leaves, and what only it kept alive goes with it.
+    pub(super) fn cancel(&mut self, request: RequestId, out: &mut Effects) {
+        if let Some(waiting) = self.pending.remove(request) {
+            self.leave(request, waiting, out);
+        }
+    }
+
+    /// Answers the requests whose deadlines have come.
+    pub(super) fn expire(&mut self, now: Moment, out: &mut Effects) {
+        while let Some(request) = self.pending.due(now) {
+            let Some(waiting) = self.pending.remove(request) else { break };
+            let session = waiting.session;
+            match waiting.role {
+                Role::WaitClosed | Role::WaitReady => out.answer(request, Answer::NotYet { session }),
+                Role::Opener | Role::Parked | Role::Closer => {
+                    out.refuse(request, Refusal::DeadlineExceeded { session: Some(session) });
+                }
+            }
+            self.leave(request, waiting, out);
+        }
+    }
+
+    fn leave(&mut self, request: RequestId, waiting: Waiting, out: &mut Effects) {
+        let Some(key) = self.keys.get(&waiting.session).cloned() else { return };
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        match waiting.role {
+            Role::Parked => {
+                if let Some(parked) = &mut entry.parked {
+                    parked.opens.retain(|open| open.request != request);
+                    if parked.opens.is_empty() {
+                        entry.parked = None;
+                    }
+                }
+            }
+            Role::Opener => {
+                entry.waiting.retain(|other| *other != request);
+                let pending = &self.pending;
+                let others = entry.waiting.iter().any(|other| pending.role(*other) == Some(Role::Opener));
+                if entry.phase == Phase::Starting && !others && !entry.held {
+                    self.begin_close(&key, CloseReason::StartCancelled, CloseOptions::default(), out);
+                    if self.seeded.has(Bug::G7CancelFreesAtOnce)
+                        && let Some(entry) = self.entries.remove(&key)
+                    {
+                        self.usage.give_back(key.uid, entry.tenant.as_ref(), entry.phase);
+                    }
+                }
+            }
+            Role::Closer | Role::WaitClosed | Role::WaitReady => {
+                entry.waiting.retain(|other| *other != request);
+                if waiting.role == Role::Closer && self.seeded.has(Bug::G14CancelHurries) {
+                    let urgency = super::Urgency::Kill;
+                    out.push(RegistryEffect::Urge { session: waiting.session, urgency });
+                }
+            }
+        }
+    }
+}
+
+/// Where an open goes.
+enum Place {
+    Free,
+    Join,
+    Park,
+}

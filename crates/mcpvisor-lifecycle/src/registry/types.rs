@@ -1,0 +1,384 @@
+//! What the registry is told and what it tells.
+use crate::session::{CloseReason, Ended};
+use crate::{KeyRef, Moment, RequestId, SessionId, Tenant};
+use std::time::Duration;
+
+/// Limits and retention. All counts are of sessions that are starting, live, dying or quarantined (G6).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RegistryConfig {
+    /// Most sessions in total.
+    pub max_sessions: usize,
+    /// Most sessions of one uid.
+    pub max_sessions_per_user: usize,
+    /// Most sessions of one tenant of one uid.
+    pub max_sessions_per_tenant: usize,
+    /// How many ended sessions are remembered for `wait` and `close KEY@GEN`, in total.
+    pub tombstones: usize,
+    /// For how long they are.
+    pub tombstone_age: Duration,
+}
+
+/// What to do where the key is being torn down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IfClosing {
+    /// Park until the key is free.
+    Wait,
+    /// Refuse with `session_closing`.
+    Fail,
+}
+
+/// What to do where the key is open with the same definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IfOpen {
+    /// Join it.
+    Join,
+    /// Refuse with `session_exists`.
+    Fail,
+}
+
+/// An open, as far as the registry must know of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Open {
+    /// Names the answer.
+    pub request: RequestId,
+    /// The key, below its owner.
+    pub key: KeyRef,
+    /// The quota group that the session counts in. A joined session stays in that of the open that began it.
+    pub tenant: Option<Tenant>,
+    /// A digest of the whole definition: two opens are the same session if and only if it is equal.
+    pub definition: u64,
+    /// Park or refuse, where the key is being torn down.
+    pub if_closing: IfClosing,
+    /// Join or refuse, where the key is open.
+    pub if_open: IfOpen,
+    /// False: answered as soon as it is admitted, and not cancelled when its requester goes.
+    pub wait: bool,
+    /// When the requester's patience ends.
+    pub deadline: Option<Moment>,
+}
+
+/// Which session a request means.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The key, below its owner.
+    pub key: KeyRef,
+    /// None: the one that holds the key.
+    pub generation: Option<crate::Generation>,
+}
+
+/// How a close goes about it. The default takes the session's own drain budget.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct CloseOptions {
+    /// The drain budget; none takes the session's own.
+    pub drain: Option<Duration>,
+    /// Skips the drain.
+    pub now: bool,
+}
+
+/// What a wait waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Goal {
+    /// The session is over, by proof.
+    Closed,
+    /// Its required servers are ready.
+    Ready,
+}
+
+/// How far a shutdown goes at once: a first, second, third signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Urgency {
+    /// Everything in turn: drain, then the ladder.
+    Drain,
+    /// No drain.
+    Hurry,
+    /// No drain, and straight to the kill.
+    Kill,
+}
+
+/// What the registry is told.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum RegistryEvent {
+    // Commands.
+    /// Opens, joins or parks.
+    Open(Open),
+    /// Answered after the teardown; with `wait: false` at once with `Stopping`.
+    Close {
+        /// Names the answer.
+        request: RequestId,
+        /// What to close.
+        target: Target,
+        /// How.
+        options: CloseOptions,
+        /// False: answered at once.
+        wait: bool,
+        /// When the requester's patience ends; the teardown goes on.
+        deadline: Option<Moment>,
+    },
+    /// Answered when the goal is reached, or can't be any more.
+    Wait {
+        /// Names the answer.
+        request: RequestId,
+        /// What to wait on.
+        target: Target,
+        /// What for.
+        goal: Goal,
+        /// When the answer is `NotYet`.
+        deadline: Option<Moment>,
+    },
+    /// `kill KEY`: retries the kill of a quarantined session; answered like a close.
+    RetryKill {
+        /// Names the answer.
+        request: RequestId,
+        /// The quarantined session.
+        target: Target,
+        /// When the requester's patience ends.
+        deadline: Option<Moment>,
+    },
+    /// The requester went away or cancelled. Unknown ids are ignored.
+    Cancel {
+        /// The request that wants no answer any more.
+        request: RequestId,
+    },
+    /// Admits nothing more; sessions that exist go on.
+    Fence,
+    /// Fence, and all sessions are torn down. A later one only raises the urgency.
+    Shutdown {
+        /// How far it goes at once.
+        urgency: Urgency,
+    },
+    /// New limits from a reload: they bind what is admitted from now on.
+    Reconfigure(RegistryConfig),
+    // Facts.
+    /// Every required server is ready.
+    SessionReady {
+        /// Whose.
+        session: SessionId,
+    },
+    /// The session itself, or its lease, wants to be closed.
+    CloseWanted {
+        /// Which.
+        session: SessionId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Nothing of it is left, by proof. The last thing that a session says.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+        /// Its final state.
+        ended: Ended,
+    },
+    /// The kill's budget ran out with something left. May be followed by `SessionEnded`, or by another
+    /// `SessionQuarantined` after a retry that failed.
+    SessionQuarantined {
+        /// Which.
+        session: SessionId,
+    },
+    /// The session's actor is gone without its end note: the driver must reap its scope itself.
+    SessionLost {
+        /// Which.
+        session: SessionId,
+    },
+    /// The clock has reached `next_timeout()`.
+    Timeout,
+}
+
+/// Why an open, or another request, is refused. The kinds are those of the control protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The daemon admits nothing more.
+    Draining,
+    /// The key is open, or promised to a parked open, and can't be joined.
+    SessionExists {
+        /// The one that holds the key.
+        session: SessionId,
+    },
+    /// The key is being torn down, and the open would not wait.
+    SessionClosing {
+        /// The one that is torn down.
+        session: SessionId,
+    },
+    /// The session was closed before what was waited for could be.
+    SessionClosed {
+        /// The one that was closed.
+        session: SessionId,
+    },
+    /// `session_failed` of a wait for ready; `start_failed` of an open. The driver has the details.
+    SessionFailed {
+        /// The one that failed.
+        session: SessionId,
+    },
+    /// The session that this open waited for failed by itself before it was ready.
+    StartFailed {
+        /// The one that failed.
+        session: SessionId,
+    },
+    /// The key is blocked by what could not be killed.
+    Quarantined {
+        /// The one that blocks it.
+        session: SessionId,
+    },
+    /// A limit is reached.
+    CapacityExhausted {
+        /// Which limit.
+        scope: CapacityScope,
+        /// How many sessions count against it.
+        used: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The request named a generation that is over.
+    StaleGeneration {
+        /// The generation that was named.
+        session: SessionId,
+    },
+    /// No session of that name is known.
+    NotFound,
+    /// `kill` of a session that is not quarantined.
+    NotQuarantined {
+        /// The one that was named.
+        session: SessionId,
+    },
+    /// The requester's patience ended first.
+    DeadlineExceeded {
+        /// The session that it waited on, where there was one.
+        session: Option<SessionId>,
+    },
+}
+
+/// Which limit a refusal speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CapacityScope {
+    /// `max_sessions`.
+    Total,
+    /// `max_sessions_per_user`.
+    User,
+    /// `max_sessions_per_tenant`.
+    Tenant,
+}
+
+/// A good answer. The driver holds the certificates, by session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// The open's session is ready (or, with `wait: false`, admitted). `created` tells the one that started
+    /// it from those that joined.
+    Opened {
+        /// The session.
+        session: SessionId,
+        /// Whether this open began it.
+        created: bool,
+    },
+    /// Ended, by proof: the certificate of this session.
+    Closed {
+        /// The session.
+        session: SessionId,
+    },
+    /// The teardown's budget ran out; the report lists what is left.
+    Quarantined {
+        /// The session.
+        session: SessionId,
+    },
+    /// `--no-wait`: the teardown has begun.
+    Stopping {
+        /// The session.
+        session: SessionId,
+    },
+    /// A wait's goal is reached.
+    Reached {
+        /// The session.
+        session: SessionId,
+        /// What was waited for.
+        goal: Goal,
+    },
+    /// A wait's deadline came first.
+    NotYet {
+        /// The session.
+        session: SessionId,
+    },
+}
+
+/// What the driver must do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum RegistryEffect {
+    /// Create the session's actor with the definition of `request`'s open.
+    Start {
+        /// The new session.
+        session: SessionId,
+        /// Its key.
+        key: KeyRef,
+        /// The open whose definition it is.
+        request: RequestId,
+    },
+    /// Tear the session down. At most once per session.
+    Close {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: CloseReason,
+        /// How.
+        options: CloseOptions,
+    },
+    /// Raise the urgency of a teardown that runs.
+    Urge {
+        /// The session.
+        session: SessionId,
+        /// To what; never lower than before.
+        urgency: Urgency,
+    },
+    /// Try the kill again. The session answers with `SessionEnded` or `SessionQuarantined`.
+    RetryKill {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session's actor is gone: kill and reap its scope without it, then report the end (or, after the kill's
+    /// budget, the quarantine). Comes again, in place of `RetryKill`, when the kill of such a session is retried.
+    ReapLost {
+        /// The session.
+        session: SessionId,
+    },
+    /// Exactly one per request, but for those that were cancelled.
+    Reply {
+        /// The request.
+        request: RequestId,
+        /// Its answer.
+        result: Result<Answer, Refusal>,
+    },
+    /// A tombstone is gone: the certificate can go. Exactly once per session that ended, after every reply of its.
+    Forget {
+        /// The session.
+        session: SessionId,
+    },
+    /// Shutdown is complete; `leftovers` sessions are quarantined. At most once.
+    Finished {
+        /// How many.
+        leftovers: usize,
+    },
+}
+
+/// A session's place in the registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Admitted, not yet ready.
+    Starting,
+    /// Ready once.
+    Live,
+    /// Being torn down.
+    Dying,
+    /// Torn down with something left.
+    Quarantined,
+}
+
+/// How many sessions there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Counts {
+    /// Admitted, not yet ready.
+    pub starting: usize,
+    /// Ready once.
+    pub live: usize,
+    /// Being torn down.
+    pub dying: usize,
+    /// Torn down with something left.
+    pub quarantined: usize,
+    /// `max_sessions`.
+    pub limit: usize,
+}

@@ -1,0 +1,77 @@
+//! Bugs on purpose: each takes one guard out of a machine, so that a test can show that it would notice.
+//!
+//! Only with the feature `seeded-bugs` can one be switched on, by `with_bug` of a machine; without it
+//! [`Seeded::has`] is constantly false. The switch is part of the machine's value, so that clones, hashes and a
+//! model checker's threads carry it along.
+
+/// A guard that can be taken out, named by the guarantee that it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(not(feature = "seeded-bugs"), expect(unreachable_pub, reason = "public with the feature only"))]
+pub enum Bug {
+    /// An open of a key that is being torn down is admitted at once.
+    G1ReopenDoesNotWait,
+    /// An open of a key that is starting starts a second generation.
+    G2NoSingleFlight,
+    /// Facts of an ended generation are taken for the key's current one.
+    G3OldFactsCount,
+    /// The slot is returned when the teardown begins.
+    G6SlotReturnedEarly,
+    /// A cancelled open frees its slot and key at once.
+    G7CancelFreesAtOnce,
+    /// The gate stays open while the session drains.
+    G11GateStaysOpen,
+    /// A close that joins is answered at once.
+    G13JoinedCloseIsAnsweredEarly,
+    /// A closer that goes away kills what it was waiting for.
+    G14CancelHurries,
+    /// The rungs of the ladder share one budget.
+    G16RungsShareABudget,
+    /// A launch that succeeds after the stop is published instead of killed.
+    G17LateLaunchIsPublished,
+    /// A wait says closed of a session that is still being torn down.
+    G20WaitSaysClosedEarly,
+    /// A session that is ready after its close is published.
+    G22ReadyAfterClose,
+    /// A stop does not end a backoff.
+    G29BackoffBeatsStop,
+}
+
+#[cfg(feature = "seeded-bugs")]
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::G1ReopenDoesNotWait,
+        Self::G2NoSingleFlight,
+        Self::G3OldFactsCount,
+        Self::G6SlotReturnedEarly,
+        Self::G7CancelFreesAtOnce,
+        Self::G11GateStaysOpen,
+        Self::G13JoinedCloseIsAnsweredEarly,
+        Self::G14CancelHurries,
+        Self::G16RungsShareABudget,
+        Self::G17LateLaunchIsPublished,
+        Self::G20WaitSaysClosedEarly,
+        Self::G22ReadyAfterClose,
+        Self::G29BackoffBeatsStop,
+    ];
+}
+
+/// The bug that a machine carries, if any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Seeded {
+    #[cfg(feature = "seeded-bugs")]
+    pub(crate) bug: Option<Bug>,
+}
+
+impl Seeded {
+    #[cfg(feature = "seeded-bugs")]
+    pub(crate) fn has(self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(feature = "seeded-bugs"))]
+    pub(crate) fn has(self, bug: Bug) -> bool {
+        let _ = bug;
+        false
+    }
+}

@@ -1,0 +1,151 @@
+//! What a server's processes and streams tell.
+use super::ladder::{Cause, Intent, Rung};
+use super::types::{Failure, Mode, ServerEffect, ServerReport, Stage};
+use super::{Early, Effects, Phase, Server};
+use crate::Moment;
+use crate::seeded::Bug;
+
+impl Server {
+    pub(super) fn launched(&mut self, now: Moment, out: &mut Effects) {
+        match &mut self.phase {
+            Phase::Launching { until } => {
+                let until = *until;
+                let early = self.early;
+                // What has exited already needs no handshake.
+                let done = early.exited.is_some() || early.empty;
+                self.since = now;
+                self.phase = Phase::Handshaking { until };
+                if self.config.mode != Mode::Shared {
+                    self.run(now, out);
+                } else if !done {
+                    out.push(ServerEffect::Handshake { incarnation: self.number });
+                }
+                self.catch_up(now, early, out);
+            }
+            // It comes too late: whoever acquired it destroys it, before anyone hears of it (G17).
+            Phase::Ending(ladder) if !ladder.answered => {
+                if self.seeded.has(Bug::G17LateLaunchIsPublished) {
+                    self.run(now, out);
+                    return;
+                }
+                ladder.answered = true;
+                let (intent, rung) = (ladder.intent, ladder.rung);
+                if ladder.empty {
+                    self.over(now, intent, out);
+                } else if rung == Rung::Stuck {
+                    out.push(ServerEffect::Kill { incarnation: self.number });
+                } else {
+                    self.climb(now, Rung::Kill, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes up what was told before the launch was answered.
+    pub(super) fn catch_up(&mut self, now: Moment, early: Early, out: &mut Effects) {
+        if early.empty {
+            let normal = early.exited.unwrap_or(false);
+            let cause = Intent::Unplanned(Cause::Exit { normal });
+            let intent = if early.client_gone || early.input_ended { Intent::Client } else { cause };
+            self.over(now, intent, out);
+            return;
+        }
+        if let Some(normal) = early.exited {
+            self.main_exited(now, normal, out);
+        } else if early.output_ended {
+            self.output_ended(now, out);
+        }
+        if early.input_ended {
+            self.input_ended(now, out);
+        }
+        if early.client_gone {
+            self.client_gone(now, out);
+        }
+    }
+
+    pub(super) fn launch_failed(&mut self, now: Moment, out: &mut Effects) {
+        let intent = match &self.phase {
+            Phase::Launching { .. } => Intent::Unplanned(Cause::Failed(Failure::Launch)),
+            Phase::Ending(ladder) if !ladder.answered => ladder.intent,
+            _ => return,
+        };
+        self.over(now, intent, out);
+    }
+
+    pub(super) fn main_exited(&mut self, now: Moment, normal: bool, out: &mut Effects) {
+        match self.phase {
+            Phase::Launching { .. } => self.early.exited = self.early.exited.or(Some(normal)),
+            Phase::Handshaking { .. } | Phase::Running { .. } => {
+                self.begin_ladder(now, Intent::Unplanned(Cause::Exit { normal }));
+                self.main_ended = Some(Stage::Itself);
+                self.climb(now, Rung::Term, out);
+            }
+            Phase::Ending(_) => self.exited_in_ladder(now, normal, out),
+            _ => {}
+        }
+    }
+
+    pub(super) fn output_ended(&mut self, now: Moment, out: &mut Effects) {
+        match self.phase {
+            Phase::Launching { .. } => self.early.output_ended = true,
+            Phase::Handshaking { .. } | Phase::Running { .. } => {
+                self.begin_ladder(now, Intent::Unplanned(Cause::Failed(Failure::OutputEnded)));
+                self.climb(now, Rung::Settling, out);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn input_ended(&mut self, now: Moment, out: &mut Effects) {
+        if self.config.mode != Mode::Direct {
+            return;
+        }
+        match self.phase {
+            Phase::Launching { .. } => self.early.input_ended = true,
+            Phase::Running { .. } => {
+                self.begin_ladder(now, Intent::Client);
+                out.push(ServerEffect::Report(ServerReport::Ending));
+                self.climb(now, Rung::Stdin, out);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn client_gone(&mut self, now: Moment, out: &mut Effects) {
+        if self.config.mode != Mode::Direct {
+            return;
+        }
+        match &self.phase {
+            Phase::Launching { .. } => self.early.client_gone = true,
+            Phase::Running { .. } => {
+                self.begin_ladder(now, Intent::Client);
+                out.push(ServerEffect::Report(ServerReport::Ending));
+                self.climb(now, Rung::Term, out);
+            }
+            Phase::Ending(ladder) if ladder.rung < Rung::Term => self.climb(now, Rung::Term, out),
+            _ => {}
+        }
+    }
+
+    pub(super) fn scope_empty(&mut self, now: Moment, out: &mut Effects) {
+        match &mut self.phase {
+            Phase::Launching { .. } => self.early.empty = true,
+            // Nobody told of the exit, so nobody can say that it was normal.
+            Phase::Handshaking { .. } | Phase::Running { .. } => {
+                self.over(now, Intent::Unplanned(Cause::Exit { normal: false }), out);
+            }
+            Phase::Ending(ladder) if ladder.answered => {
+                let mut intent = ladder.intent;
+                if ladder.rung == Rung::Settling
+                    && let Intent::Unplanned(cause) = &mut intent
+                {
+                    *cause = Cause::Exit { normal: false };
+                }
+                self.over(now, intent, out);
+            }
+            Phase::Ending(ladder) => ladder.empty = true,
+            _ => {}
+        }
+    }
+}

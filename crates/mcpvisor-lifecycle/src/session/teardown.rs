@@ -1,0 +1,135 @@
+//! From the close to the end: gate, drain, stop, quarantine, end.
+use super::slot::Status;
+use super::types::{CloseReason, Ended, SessionEffect};
+use super::{Effects, Phase, Session};
+use crate::Moment;
+use crate::registry::{CloseOptions, Urgency};
+use crate::seeded::Bug;
+
+impl Session {
+    /// The registry's close. Nothing is admitted after this step, whatever way the teardown takes.
+    pub(super) fn close(
+        &mut self,
+        now: Moment,
+        reason: CloseReason,
+        options: &CloseOptions,
+        out: &mut Effects,
+    ) {
+        let was_live = match self.phase {
+            Phase::New | Phase::Starting => false,
+            Phase::Live => true,
+            _ => return,
+        };
+        self.reason = Some(reason);
+        self.urgency = if options.now { Urgency::Hurry } else { Urgency::Drain };
+        if self.phase == Phase::New {
+            self.end(now, out);
+            return;
+        }
+        if !self.seeded.has(Bug::G11GateStaysOpen) {
+            out.push(SessionEffect::CloseGate);
+        }
+        let budget = options.drain.unwrap_or(self.config.drain);
+        if was_live && !self.config.direct && !options.now && !budget.is_zero() {
+            self.enter(now, Phase::Draining { until: now.after(budget) });
+        } else {
+            self.stop(now, out);
+        }
+    }
+
+    /// The drain is over, or there is none: what is pending is settled, and all servers stop at the same time.
+    pub(super) fn stop(&mut self, now: Moment, out: &mut Effects) {
+        self.enter(now, Phase::Stopping);
+        self.owes_outcome = true;
+        out.push(SessionEffect::SettleCalls);
+        let term_first = self.begins_at_term();
+        for slot in &mut self.slots {
+            if slot.is_reachable() {
+                slot.term_first = term_first;
+                out.push(SessionEffect::StopServer { name: slot.name.clone(), term_first });
+            }
+        }
+        self.settle(now, out);
+    }
+
+    /// In direct mode there is no stdin of ours to close. Where the client's stream ended by itself, the server has
+    /// already begun its ladder with the stdin grace, which only the shim's end cuts.
+    fn begins_at_term(&self) -> bool {
+        let by_itself = self.stream_ended && self.reason == Some(CloseReason::LeaseEnded);
+        self.config.direct && (self.client_gone || !by_itself)
+    }
+
+    /// Goes only up, and reaches whatever still runs.
+    pub(super) fn urge(&mut self, now: Moment, urgency: Urgency, out: &mut Effects) {
+        let closing = matches!(self.phase, Phase::Draining { .. } | Phase::Stopping | Phase::Quarantined);
+        if !closing || urgency <= self.urgency {
+            return;
+        }
+        self.urgency = urgency;
+        if matches!(self.phase, Phase::Draining { .. }) {
+            self.stop(now, out);
+        }
+        for slot in self.slots.iter().filter(|slot| slot.is_reachable()) {
+            out.push(SessionEffect::UrgeServer { name: slot.name.clone(), urgency });
+        }
+    }
+
+    pub(super) fn client_gone(&mut self, out: &mut Effects) {
+        if !self.config.direct {
+            return;
+        }
+        self.client_gone = true;
+        self.want(CloseReason::LeaseEnded, out);
+        if self.phase == Phase::Stopping {
+            for slot in &mut self.slots {
+                if slot.is_reachable() && !slot.term_first {
+                    slot.term_first = true;
+                    out.push(SessionEffect::StopServer { name: slot.name.clone(), term_first: true });
+                }
+            }
+        }
+    }
+
+    pub(super) fn retry_kill(&mut self, out: &mut Effects) {
+        if self.phase != Phase::Quarantined {
+            return;
+        }
+        self.owes_outcome = true;
+        for slot in self.slots.iter_mut().filter(|slot| slot.status == Status::Quarantined) {
+            slot.status = Status::Killing;
+            let name = slot.name.clone();
+            out.push(if slot.lost {
+                SessionEffect::ReapServer { name }
+            } else {
+                SessionEffect::RetryKillServer { name }
+            });
+        }
+    }
+
+    /// Looks whether the teardown has an outcome: all gone, or all that is left is quarantined.
+    pub(super) fn settle(&mut self, now: Moment, out: &mut Effects) {
+        if !matches!(self.phase, Phase::Stopping | Phase::Quarantined) {
+            return;
+        }
+        if self.slots.iter().all(super::slot::Slot::is_gone) {
+            self.end(now, out);
+        } else if self.owes_outcome && self.slots.iter().all(super::slot::Slot::is_settled) {
+            self.owes_outcome = false;
+            if self.phase != Phase::Quarantined {
+                self.enter(now, Phase::Quarantined);
+            }
+            out.push(SessionEffect::ReportQuarantined);
+        }
+    }
+
+    fn end(&mut self, now: Moment, out: &mut Effects) {
+        let reason = self.reason.unwrap_or(CloseReason::Internal);
+        let ended = match reason {
+            CloseReason::StartFailed | CloseReason::ServersFailed | CloseReason::Internal => Ended::Failed,
+            _ => Ended::Closed,
+        };
+        self.enter(now, Phase::Ended(ended));
+        self.announce(out);
+        out.push(SessionEffect::End { ended, reason });
+    }
+}

@@ -1,0 +1,181 @@
+//! What a session is told and what it tells.
+use crate::ServerName;
+use crate::registry::{CloseOptions, Urgency};
+use crate::server::ServerReport;
+use std::time::Duration;
+
+/// Why a session is torn down. The words are those of the certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CloseReason {
+    /// Someone asked for it.
+    Requested,
+    /// The daemon shuts down.
+    Shutdown,
+    /// The lease's holder is gone.
+    LeaseEnded,
+    /// Nobody used it for too long.
+    Idle,
+    /// Its time to live is over.
+    Ttl,
+    /// The session that it was opened below is closed.
+    ParentClosed,
+    /// A required server failed before the session was ready.
+    StartFailed,
+    /// Everyone who waited for its start has gone.
+    StartCancelled,
+    /// A required server failed for good.
+    ServersFailed,
+    /// The last server that mattered ended by itself, normally.
+    ServersEnded,
+    /// An actor of the session broke; its processes were reaped without it.
+    Internal,
+}
+
+/// The final state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// It was closed, or its work was over.
+    Closed,
+    /// It failed.
+    Failed,
+}
+
+/// What a session consists of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionConfig {
+    /// Its servers, by distinct names, in the order in which they are started.
+    pub servers: Vec<SessionServer>,
+    /// Drain budget, where a close names none.
+    pub drain: Duration,
+    /// Direct mode: no drain, and the ladder of a close that the daemon begins starts at SIGTERM.
+    pub direct: bool,
+}
+
+/// A server of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionServer {
+    /// Its name.
+    pub name: ServerName,
+    /// Its final failure fails the session.
+    pub required: bool,
+}
+
+/// What a session is told.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SessionEvent {
+    /// The first event: start all servers.
+    Begin,
+    /// From the registry alone; a second one changes nothing.
+    Close {
+        /// Why.
+        reason: CloseReason,
+        /// How.
+        options: CloseOptions,
+    },
+    /// Raises the urgency of a teardown that runs; before one it is ignored.
+    Urge {
+        /// To what.
+        urgency: Urgency,
+    },
+    /// Try again to kill what a kill has left.
+    RetryKill,
+    /// Direct mode: the shim is gone, so the stdin grace is cut.
+    ClientGone,
+    /// The gate is closed and no call is in flight any more.
+    Drained,
+    /// A server's report.
+    Server {
+        /// Whose.
+        name: ServerName,
+        /// What.
+        report: ServerReport,
+    },
+    /// The server's actor is gone without its last report.
+    ServerLost {
+        /// Whose.
+        name: ServerName,
+    },
+    /// The clock has reached `next_timeout()`.
+    Timeout,
+}
+
+/// What the driver must do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SessionEffect {
+    /// Create the server's actor and start it.
+    StartServer {
+        /// Which.
+        name: ServerName,
+    },
+    /// Close the admission gate in one atomic step; `Drained` follows when nothing is in flight (also at once).
+    CloseGate,
+    /// The drain is over: cancel at the server and answer with one error each what is still pending (G11, G19).
+    SettleCalls,
+    /// Begin the server's ladder. `term_first` skips the close-stdin step. May come a second time with
+    /// `term_first`, which cuts the stdin grace of a ladder that runs.
+    StopServer {
+        /// Which.
+        name: ServerName,
+        /// Whether to begin at SIGTERM.
+        term_first: bool,
+    },
+    /// Raise the urgency of the server's ladder.
+    UrgeServer {
+        /// Which.
+        name: ServerName,
+        /// To what.
+        urgency: Urgency,
+    },
+    /// Try the kill again.
+    RetryKillServer {
+        /// Which.
+        name: ServerName,
+    },
+    /// The server's actor is gone: kill and reap its scope without it; then the driver reports
+    /// `Server { report: Stopped }` from the reaper's word, or `Quarantined` after the kill's budget. Comes again,
+    /// in place of `RetryKillServer`, when the kill of such a server is retried.
+    ReapServer {
+        /// Which.
+        name: ServerName,
+    },
+    /// A fact for the registry (see `RegistryEvent`), at most once.
+    ReportReady,
+    /// A fact for the registry, at most once: the session wants to be closed. It goes on until it is.
+    WantClose {
+        /// Why.
+        reason: CloseReason,
+    },
+    /// A fact for the registry: everything else is stopped, and something of some server is left.
+    ReportQuarantined,
+    /// Every server's scope is empty: release the session's scope, write the certificate, tell the registry, stop
+    /// the actor. Exactly once, and the last effect of all.
+    End {
+        /// The final state.
+        ended: Ended,
+        /// Why it was torn down.
+        reason: CloseReason,
+    },
+    /// The public state changed.
+    Changed(SessionState),
+}
+
+/// The public states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SessionState {
+    /// Not every required server is ready yet.
+    Starting,
+    /// Every server is ready.
+    Ready,
+    /// It works, but some server is not ready.
+    Degraded,
+    /// Nothing more is admitted; calls in flight are awaited.
+    Draining,
+    /// The servers are being stopped.
+    Stopping,
+    /// Final: closed, by proof.
+    Closed,
+    /// Final: failed; nothing is left, by proof.
+    Failed,
+    /// Something could not be killed.
+    Quarantined,
+}
