@@ -4,16 +4,19 @@ use crate::call::Call;
 use crate::error::ErrorObject;
 use crate::line::LineBuffer;
 use crate::message::{self, Id, Message};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
+use serde_json::value::RawValue;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 /// The most descriptors that one line carries.
 pub const MAX_DESCRIPTORS: usize = 8;
@@ -53,6 +56,7 @@ pub struct Connection {
     lines: LineBuffer,
     descriptors: VecDeque<OwnedFd>,
     last_id: i64,
+    deadline: Option<Instant>,
 }
 
 impl Connection {
@@ -64,6 +68,7 @@ impl Connection {
             lines: LineBuffer::new(crate::DEFAULT_MAX_LINE),
             descriptors: VecDeque::new(),
             last_id: 0,
+            deadline: None,
         }
     }
 
@@ -77,24 +82,65 @@ impl Connection {
         Ok(id)
     }
 
+    /// Until when reads wait; after it they fail with [`io::ErrorKind::TimedOut`]. None: without end.
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
     /// Sends a request and waits for its answer. Notifications and answers to other requests that come first are dropped.
     pub fn call<P: Call>(&mut self, params: &P, descriptors: &[BorrowedFd<'_>]) -> Result<P::Answer, Error> {
+        answer::<P>(Ok(self.call_raw(params, descriptors)?))
+    }
+
+    /// As [`Self::call`], and gives the answer as it came.
+    pub fn call_raw<P: Call>(
+        &mut self,
+        params: &P,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Box<RawValue>, Error> {
         let id = self.send(params, descriptors)?;
         loop {
-            match self.next_message()? {
-                Some(Message::Response { id: Some(of), result }) if of == id => return answer::<P>(result),
-                Some(Message::Response { id: None, result: Err(error) }) => {
+            match self.wait_message()? {
+                Message::Response { id: Some(of), result } if of == id => {
+                    return result.map_err(|error| Error::Refused(Box::new(error)));
+                }
+                Message::Response { id: None, result: Err(error) } => {
                     return Err(Error::Refused(Box::new(error)));
                 }
-                Some(_) => {}
+                _ => {}
+            }
+        }
+    }
+
+    /// The next message; waits for it.
+    pub fn wait_message(&mut self) -> Result<Message, Error> {
+        loop {
+            match self.next_message()? {
+                Some(message) => return Ok(message),
                 None if self.receive(true)? == Received::End => return Err(Error::Disconnected),
                 None => {}
             }
         }
     }
 
+    fn wait_readable(&self) -> io::Result<()> {
+        let Some(deadline) = self.deadline else { return Ok(()) };
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(Errno::INTR) => {}
+                other => return Ok(other.map(drop)?),
+            }
+        }
+    }
+
     /// Reads once: waits for something, or takes what is there.
     pub fn receive(&mut self, wait: bool) -> io::Result<Received> {
+        if wait {
+            self.wait_readable()?;
+        }
         let mut bytes = [0; 16 << 10];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -150,9 +196,7 @@ impl AsFd for Connection {
 }
 
 /// Understands an answer.
-pub fn answer<P: Call>(
-    result: Result<Box<serde_json::value::RawValue>, ErrorObject>,
-) -> Result<P::Answer, Error> {
+pub fn answer<P: Call>(result: Result<Box<RawValue>, ErrorObject>) -> Result<P::Answer, Error> {
     let raw = result.map_err(|error| Error::Refused(Box::new(error)))?;
     serde_json::from_str(raw.get()).map_err(|error| Error::Malformed(error.to_string()))
 }
@@ -238,6 +282,10 @@ mod tests {
         assert!(matches!(client.call(&params::Drain {}, &[]), Err(Error::Refused(got)) if *got == error));
         send_line(&server, b"not json\n", &[]).unwrap();
         assert!(matches!(client.call(&params::Drain {}, &[]), Err(Error::Malformed(_))));
+        client.set_deadline(Some(Instant::now()));
+        let late = client.call(&params::Drain {}, &[]);
+        assert!(matches!(late, Err(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut));
+        client.set_deadline(None);
         server.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(matches!(client.call(&params::Drain {}, &[]), Err(Error::Disconnected)));
     }
