@@ -1,0 +1,190 @@
+//! The configuration: what may be set, with its defaults, and how a file becomes it.
+pub(crate) mod expand;
+pub(crate) mod keys;
+mod problem;
+mod read;
+mod template;
+mod units;
+mod walk;
+
+use mcpvisor_lifecycle::ServerName;
+use mcpvisor_lifecycle::registry::RegistryConfig;
+use mcpvisor_lifecycle::server::{Mode, Restart};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) use problem::Problems;
+pub(crate) use template::{Part, Template, Variable};
+
+/// Everything that a configuration file says; the default is that of a daemon without one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) daemon: Daemon,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) profiles: BTreeMap<String, Profile>,
+}
+
+/// `[daemon]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Daemon {
+    pub(crate) max_sessions: usize,
+    pub(crate) max_sessions_per_user: usize,
+    pub(crate) max_sessions_per_tenant: usize,
+    /// In bytes; of a server's line and of a control connection's.
+    pub(crate) max_line: usize,
+    pub(crate) containment: Containment,
+    pub(crate) tombstones: usize,
+    pub(crate) tombstone_age: Duration,
+    /// Users, besides the daemon's own, whose clients may run commands of their own.
+    pub(crate) allow_commands: Vec<u32>,
+    /// Permission bits of the socket.
+    pub(crate) socket_mode: u32,
+    pub(crate) log_level: tracing::Level,
+}
+
+/// Which containment is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Containment {
+    Auto,
+    Cgroup,
+    Keeper,
+}
+
+impl Containment {
+    /// The words that name them, in the file and on the command line.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("cgroup", Self::Cgroup), ("keeper", Self::Keeper)];
+}
+
+/// `[timeouts]`, and the same at a profile and at a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    /// From launch to ready; not zero.
+    pub(crate) start: Duration,
+    pub(crate) drain: Duration,
+    pub(crate) stdin_grace: Duration,
+    pub(crate) term_grace: Duration,
+    pub(crate) kill_wait: Duration,
+}
+
+/// `[profiles.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) timeouts: Timeouts,
+    /// In order of name; at least one.
+    pub(crate) servers: Vec<Server>,
+}
+
+/// `[profiles.NAME.servers.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) name: ServerName,
+    pub(crate) command: Template,
+    pub(crate) args: Vec<Template>,
+    pub(crate) env: BTreeMap<String, Template>,
+    pub(crate) cwd: Option<Template>,
+    pub(crate) mode: Mode,
+    pub(crate) required: bool,
+    pub(crate) restart: RestartPolicy,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) memory: Option<u64>,
+    pub(crate) processes: Option<u64>,
+}
+
+/// When a server is started again, and how often at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RestartPolicy {
+    pub(crate) when: Restart,
+    pub(crate) intensity: u32,
+    pub(crate) period: Duration,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Self {
+            max_sessions: 1000,
+            max_sessions_per_user: 200,
+            max_sessions_per_tenant: 200,
+            max_line: 64 << 20,
+            containment: Containment::Auto,
+            tombstones: 10_000,
+            tombstone_age: Duration::from_secs(3600),
+            allow_commands: Vec::new(),
+            socket_mode: 0o600,
+            log_level: tracing::Level::INFO,
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            start: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
+            stdin_grace: Duration::from_secs(2),
+            term_grace: Duration::from_secs(3),
+            kill_wait: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Default for RestartPolicy {
+    fn default() -> Self {
+        Self { when: Restart::Transient, intensity: 5, period: Duration::from_secs(60) }
+    }
+}
+
+/// Why a configuration could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    /// It could not be read.
+    #[error("failed to read {path}: {cause}")]
+    Read {
+        /// As it was given.
+        path: String,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// It says something wrong; the text is the whole report.
+    #[error("{0}")]
+    Wrong(Problems),
+}
+
+impl Config {
+    /// Parses a text; `name` is what the errors call it.
+    ///
+    /// # Errors
+    /// Every error that is in the text, at once.
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Problems> {
+        read::parse(text).map_err(|list| Problems::new(name, text, list))
+    }
+
+    /// Reads and parses a file.
+    ///
+    /// # Errors
+    /// That it can't be read, or every error that is in it.
+    pub(crate) fn load(path: &Path) -> Result<Self, LoadError> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|cause| LoadError::Read { path: name.clone(), cause })?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let cause = std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error());
+            LoadError::Read { path: name.clone(), cause }
+        })?;
+        Self::parse(&name, &text).map_err(LoadError::Wrong)
+    }
+
+    /// The part that the registry goes by.
+    pub(crate) fn registry(&self) -> RegistryConfig {
+        RegistryConfig {
+            max_sessions: self.daemon.max_sessions,
+            max_sessions_per_user: self.daemon.max_sessions_per_user,
+            max_sessions_per_tenant: self.daemon.max_sessions_per_tenant,
+            tombstones: self.daemon.tombstones,
+            tombstone_age: self.daemon.tombstone_age,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! From the parsed text to the typed configuration.
+use super::keys;
+use super::problem::{Problem, place};
+use super::walk::{Item, Section, Walk};
+use super::{Config, Containment, Daemon, Profile, RestartPolicy, Server, Template, Timeouts};
+use mcpvisor_lifecycle::ServerName;
+use mcpvisor_lifecycle::server::{Mode, Restart};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+use toml::de::DeTable;
+
+/// More sessions than any machine has descriptors for.
+const MOST_SESSIONS: usize = 1_000_000;
+
+pub(crate) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    let (document, syntax) = DeTable::parse_recoverable(text);
+    let walk = Walk::new(text);
+    let config = config(&walk.root(document.get_ref()));
+    let mut problems = walk.into_problems();
+    let broken: Vec<Problem> = syntax
+        .iter()
+        .map(|error| Problem {
+            span: error.span().unwrap_or(0..0),
+            message: error.message().to_owned(),
+            help: None,
+            missing: false,
+        })
+        .collect();
+    if !broken.is_empty() {
+        // Where the text is broken, what was understood of it says nothing.
+        let unclear: Vec<Range<usize>> = broken.iter().map(|problem| unclear(text, problem)).collect();
+        let is_clear = |problem: &Problem| {
+            let line = place(text, problem.span.start).line;
+            !problem.missing && !unclear.iter().any(|lines| lines.contains(&line))
+        };
+        problems.retain(is_clear);
+        problems.extend(broken);
+    }
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+/// The lines that a syntax error makes unclear: its own, and after a broken heading all up to the next one, since what they
+/// belong to is not known.
+fn unclear(text: &str, problem: &Problem) -> Range<usize> {
+    let line = place(text, problem.span.start).line;
+    let is_heading = |text: &str| text.trim_start().starts_with('[');
+    if !text.lines().nth(line - 1).is_some_and(is_heading) {
+        return line..line + 1;
+    }
+    let next = text.lines().skip(line).position(is_heading);
+    line..next.map_or(usize::MAX, |after| line + 1 + after)
+}
+
+fn config(root: &Section<'_>) -> Config {
+    let daemon = root.section("daemon", &keys::DAEMON).map(|section| daemon(&section)).unwrap_or_default();
+    let timeouts = timeouts(root, Timeouts::default(), Level::Daemon);
+    let mut profiles = BTreeMap::new();
+    for (name, item) in root.get("profiles").map(Item::entries).unwrap_or_default() {
+        // A profile is named in requests and logs: it has the form of a server's name.
+        if let Err(error) = ServerName::new(&name) {
+            item.wrong_name(&format!("`{name}` is not a profile's name: {}", error.pattern));
+        }
+        if let Some(section) = item.section(&keys::PROFILE) {
+            profiles.insert(name, profile(&section, timeouts));
+        }
+    }
+    Config { daemon, timeouts, profiles }
+}
+
+/// Puts a good value in the place of the default; a bad one has been told.
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn daemon(section: &Section<'_>) -> Daemon {
+    let mut daemon = Daemon::default();
+    let count = |key: &str| section.get(key).and_then(|item| item.count(1..=MOST_SESSIONS));
+    set(&mut daemon.max_sessions, count("max_sessions"));
+    set(&mut daemon.max_sessions_per_user, count("max_sessions_per_user"));
+    set(&mut daemon.max_sessions_per_tenant, count("max_sessions_per_tenant"));
+    let line = section.get("max_line").and_then(|item| item.size(4096..=1 << 30));
+    set(&mut daemon.max_line, line.and_then(|size| usize::try_from(size).ok()));
+    set(&mut daemon.containment, section.get("containment").and_then(|item| item.word(&Containment::WORDS)));
+    set(&mut daemon.tombstones, section.get("tombstones").and_then(|item| item.count(0..=MOST_SESSIONS)));
+    set(&mut daemon.tombstone_age, section.get("tombstone_age").and_then(|item| item.duration()));
+    if let Some(items) = section.get("allow_commands").and_then(|item| item.items()) {
+        let uids = items.iter().filter_map(|item| item.number(0..=u64::from(u32::MAX - 1)));
+        daemon.allow_commands = uids.filter_map(|uid| u32::try_from(uid).ok()).collect();
+    }
+    const MODES: [(&str, u32); 3] = [("0600", 0o600), ("0660", 0o660), ("0666", 0o666)];
+    set(&mut daemon.socket_mode, section.get("socket_mode").and_then(|item| item.word(&MODES)));
+    const LEVELS: [(&str, tracing::Level); 5] = [
+        ("error", tracing::Level::ERROR),
+        ("warn", tracing::Level::WARN),
+        ("info", tracing::Level::INFO),
+        ("debug", tracing::Level::DEBUG),
+        ("trace", tracing::Level::TRACE),
+    ];
+    set(&mut daemon.log_level, section.get("log_level").and_then(|item| item.word(&LEVELS)));
+    daemon
+}
+
+/// Whose timeouts they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Daemon,
+    Profile,
+    Server,
+}
+
+fn timeouts(parent: &Section<'_>, inherited: Timeouts, level: Level) -> Timeouts {
+    let mut timeouts = inherited;
+    let Some(section) = parent.section("timeouts", &keys::TIMEOUTS) else { return timeouts };
+    let span = |key: &str| section.get(key).and_then(|item| item.duration());
+    if let Some(item) = section.get("start") {
+        match item.duration() {
+            Some(Duration::ZERO) => item.wrong("a server can't start in no time", None),
+            start => set(&mut timeouts.start, start),
+        }
+    }
+    if let Some(item) = section.get("drain") {
+        let drain = item.duration();
+        if level == Level::Server && drain.is_some() {
+            item.unsupported(
+                "a drain of one server's own",
+                "set it in the profile: it holds for the session",
+            );
+        }
+        set(&mut timeouts.drain, drain);
+    }
+    set(&mut timeouts.stdin_grace, span("stdin_grace"));
+    set(&mut timeouts.term_grace, span("term_grace"));
+    set(&mut timeouts.kill_wait, span("kill_wait"));
+    for key in ["idle", "pin"] {
+        if let Some(item) = section.get(key)
+            && item.duration().is_some()
+        {
+            item.unsupported(
+                "an end of sessions for idleness",
+                "leave it out: a session stays open until it is closed or its lease ends",
+            );
+        }
+    }
+    timeouts
+}
+
+fn profile(section: &Section<'_>, inherited: Timeouts) -> Profile {
+    let timeouts = timeouts(section, inherited, Level::Profile);
+    let entries = section.get("servers").map(Item::entries).unwrap_or_default();
+    if entries.is_empty() {
+        section.missing("servers", "a profile has at least one table [profiles.PROFILE.servers.SERVER]");
+    }
+    let mut servers = Vec::new();
+    for (name, item) in entries {
+        let name = ServerName::new(&name).map_err(|error| {
+            item.wrong_name(&format!("`{name}` is not a server's name: {}", error.pattern));
+        });
+        if let Some(section) = item.section(&keys::SERVER)
+            && let Some(server) = server(&section, name.ok(), timeouts)
+        {
+            servers.push(server);
+        }
+    }
+    Profile { timeouts, servers }
+}
+
+/// None where something of it is wrong, which has been told then.
+fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) -> Option<Server> {
+    let command = match section.get("command") {
+        None => {
+            section.missing("command", "name the program: command = \"npx\"");
+            None
+        }
+        Some(item) => item.template().filter(|command| {
+            let empty = command.as_literal() == Some("");
+            if empty {
+                item.wrong("a program's name can't be empty", None);
+            }
+            !empty
+        }),
+    };
+    let args = section.get("args").and_then(|item| item.items()).unwrap_or_default();
+    let args = args.iter().filter_map(Item::template).collect();
+    let env = section.get("env").map(environment).unwrap_or_default();
+    let cwd = section.get("cwd").and_then(|item| {
+        let cwd = item.template()?;
+        if cwd.as_literal().is_some_and(|path| !path.starts_with('/')) {
+            item.wrong("a working directory is an absolute path", None);
+        }
+        Some(cwd)
+    });
+    for_later(section);
+    let mut required = true;
+    set(&mut required, section.get("required").and_then(|item| item.boolean()));
+    let restart = restart(section);
+    let timeouts = timeouts(section, inherited, Level::Server);
+    let limits = section.section("limits", &keys::LIMITS);
+    let limit = |key: &str| limits.as_ref().and_then(|limits| limits.get(key));
+    Some(Server {
+        name: name?,
+        command: command?,
+        args,
+        env,
+        cwd,
+        mode: Mode::Shared,
+        required,
+        restart,
+        timeouts,
+        memory: limit("memory").and_then(|item| item.size(1 << 20..=1 << 50)),
+        processes: limit("processes").and_then(|item| item.number(1..=4_194_304)),
+    })
+}
+
+fn environment(item: Item<'_>) -> BTreeMap<String, Template> {
+    let mut env = BTreeMap::new();
+    for (name, item) in item.entries() {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            item.wrong_name(&format!("`{name}` is not an environment variable's name"));
+        } else if name.starts_with("MCPVISOR_") {
+            item.wrong_name(&format!("`{name}`: names that begin with MCPVISOR_ are the daemon's own"));
+        }
+        if let Some(value) = item.template() {
+            env.insert(name, value);
+        }
+    }
+    env
+}
+
+fn restart(section: &Section<'_>) -> RestartPolicy {
+    const WORDS: [(&str, Restart); 3] = [
+        ("transient", Restart::Transient),
+        ("permanent", Restart::Permanent),
+        ("temporary", Restart::Temporary),
+    ];
+    let mut policy = RestartPolicy::default();
+    set(&mut policy.when, section.get("restart").and_then(|item| item.word(&WORDS)));
+    let intensity = section.get("restart_intensity").and_then(|item| item.number(0..=1000));
+    set(&mut policy.intensity, intensity.and_then(|number| u32::try_from(number).ok()));
+    if let Some(item) = section.get("restart_period") {
+        match item.duration() {
+            Some(Duration::ZERO) => item.wrong("a period can't be zero", None),
+            period => set(&mut policy.period, period),
+        }
+    }
+    policy
+}
+
+/// Keys whose meaning is settled and whose other values come with later versions: they are checked, and a value
+/// that would not be honoured is an error, so that nobody relies on it.
+fn for_later(section: &Section<'_>) {
+    if let Some(item) = section.get("mode")
+        && item.word(&[("shared", false), ("exclusive", true)]) == Some(true)
+    {
+        item.unsupported(
+            "mode = \"exclusive\"",
+            "leave it out, or use `mcpvisor run` for a server of one client",
+        );
+    }
+    if let Some(item) = section.get("scope")
+        && item.word(&[("session", false), ("daemon", true)]) == Some(true)
+    {
+        item.unsupported("scope = \"daemon\"", "leave it out: each session has servers of its own");
+    }
+    if let Some(item) = section.get("era")
+        && item.word(&[("auto", false), ("legacy", false), ("modern", true)]) == Some(true)
+    {
+        item.unsupported("era = \"modern\"", "write \"auto\" or \"legacy\"");
+    }
+    if let Some(item) = section.get("max_in_flight")
+        && item.count(1..=100_000).is_some()
+    {
+        item.unsupported("a limit of one server's own", "leave it out");
+    }
+    if let Some(item) = section.get("stop_command")
+        && let Some(words) = item.items()
+    {
+        let all_texts = words.iter().all(|word| word.text().is_some());
+        if all_texts && !words.is_empty() {
+            item.unsupported("stop_command", "leave it empty, and end what another daemon started yourself");
+        }
+    }
+}

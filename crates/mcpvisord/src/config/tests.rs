@@ -1,0 +1,269 @@
+use super::*;
+use std::path::PathBuf;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn errors(text: &str) -> Vec<(usize, usize, String)> {
+    let problems = Config::parse("test.toml", text).unwrap_err();
+    problems.iter().map(|(place, problem)| (place.line, place.column, problem.message.clone())).collect()
+}
+
+#[test]
+fn nothing_gives_the_defaults() {
+    assert_eq!(Config::parse("x", "").unwrap(), Config::default());
+}
+
+#[test]
+fn every_key_is_read() {
+    let text = r#"
+[daemon]
+max_sessions = 10
+max_sessions_per_user = 9
+max_sessions_per_tenant = 8
+max_line = "1M"
+containment = "keeper"
+tombstones = 7
+tombstone_age = "6m"
+allow_commands = [1000, 1001]
+socket_mode = "0666"
+log_level = "debug"
+[timeouts]
+start = "1s"
+drain = "2s"
+stdin_grace = "3s"
+term_grace = "4s"
+kill_wait = "5s"
+[profiles.p.timeouts]
+drain = "20s"
+[profiles.p.servers.s]
+command = "a"
+args = ["b", "${arg:c}"]
+env = { D = "e" }
+cwd = "/f"
+mode = "shared"
+scope = "session"
+era = "auto"
+required = false
+restart = "permanent"
+restart_intensity = 3
+restart_period = "30s"
+stop_command = []
+timeouts = { start = "10s" }
+[profiles.p.servers.s.limits]
+memory = "1G"
+processes = 64
+"#;
+    let config = Config::parse("x", text).unwrap();
+    assert_eq!(
+        config.daemon,
+        Daemon {
+            max_sessions: 10,
+            max_sessions_per_user: 9,
+            max_sessions_per_tenant: 8,
+            max_line: 1 << 20,
+            containment: Containment::Keeper,
+            tombstones: 7,
+            tombstone_age: Duration::from_secs(360),
+            allow_commands: vec![1000, 1001],
+            socket_mode: 0o666,
+            log_level: tracing::Level::DEBUG,
+        }
+    );
+    let seconds = Duration::from_secs;
+    let timeouts = Timeouts {
+        start: seconds(1),
+        drain: seconds(2),
+        stdin_grace: seconds(3),
+        term_grace: seconds(4),
+        kill_wait: seconds(5),
+    };
+    assert_eq!(config.timeouts, timeouts);
+    let profile = &config.profiles["p"];
+    assert_eq!(profile.timeouts, Timeouts { drain: seconds(20), ..timeouts });
+    assert_eq!(
+        profile.servers,
+        [Server {
+            name: ServerName::new("s").unwrap(),
+            command: Template::literal("a"),
+            args: vec![Template::literal("b"), Template::parse("${arg:c}").unwrap()],
+            env: [("D".to_owned(), Template::literal("e"))].into(),
+            cwd: Some(Template::literal("/f")),
+            mode: Mode::Shared,
+            required: false,
+            restart: RestartPolicy { when: Restart::Permanent, intensity: 3, period: seconds(30) },
+            timeouts: Timeouts { start: seconds(10), drain: seconds(20), ..timeouts },
+            memory: Some(1 << 30),
+            processes: Some(64),
+        }]
+    );
+    assert_eq!(profile.arguments().into_iter().collect::<Vec<_>>(), ["c"]);
+}
+
+#[test]
+fn every_error_is_told_at_once_with_its_place() {
+    let text = "\
+[daemon]
+max_session = 5
+max_sessions = 0
+  max_line = true
+log_level = \"inof\"
+[timeouts]
+start = 30
+drain = \"5 s\"
+[profiles.\"a b\".servers.x]
+command = \"${env:1}\"
+[profiles.p.servers.y]
+args = [\"ok\", 3]
+restart = \"never\"
+colour = \"red\"
+memory = \"1G\"
+[profiles.q]
+[server]
+";
+    assert_eq!(
+        errors(text),
+        [
+            (2, 1, "unknown key `max_session` in [daemon]".to_owned()),
+            (3, 16, "daemon.max_sessions: 0 is out of range: from 1 to 1000000".into()),
+            (4, 14, "daemon.max_line: this is true or false; it must be a size such as \"64M\"".into()),
+            (5, 13, "daemon.log_level: `inof` is not one of error, warn, info, debug, trace".into()),
+            (7, 9, "timeouts.start: 30 has no unit".into()),
+            (
+                8,
+                9,
+                "timeouts.drain: `5 s` is not a duration: write a whole number and a unit, such as 500ms, 30s, \
+                 5m, 4h or 7d"
+                    .into()
+            ),
+            (9, 11, "`a b` is not a profile's name: [A-Za-z0-9][A-Za-z0-9_-]{0,63}".into()),
+            (10, 12, "profiles.a b.servers.x.command: `1` is not a name of the kind `env`".into()),
+            (11, 1, "`command` is missing in [profiles.p.servers.y]".into()),
+            (12, 15, "profiles.p.servers.y.args[1]: this is a whole number; it must be a string".into()),
+            (13, 11, "profiles.p.servers.y.restart: `never` is not one of transient, permanent, temporary".into()),
+            (14, 1, "unknown key `colour` in [profiles.p.servers.y]".into()),
+            (15, 1, "unknown key `memory` in [profiles.p.servers.y]".into()),
+            (16, 1, "`servers` is missing in [profiles.q]".into()),
+            (17, 2, "unknown key `server` in the file".into()),
+        ]
+    );
+}
+
+#[test]
+fn syntax_errors_are_told_with_the_others() {
+    let told = errors(
+        "[daemon]\nmax_sessions = \nmax_sessionz = 4\ntombstones = 99999999999\n[timeouts\nstart = \"1s\"\n",
+    );
+    let lines: Vec<usize> = told.iter().map(|(line, ..)| *line).collect();
+    assert_eq!(lines, [2, 3, 4, 5], "{told:?}");
+    assert!(
+        errors("a = 1\na = 2\n").iter().any(|(line, _, message)| *line == 2 && message.contains("duplicate"))
+    );
+}
+
+#[test]
+fn what_can_not_be_honoured_yet_is_an_error_that_says_so() {
+    for line in [
+        "mode = \"exclusive\"",
+        "scope = \"daemon\"",
+        "era = \"modern\"",
+        "stop_command = [\"docker\", \"rm\"]",
+        "timeouts = { drain = \"1s\" }",
+        "timeouts = { idle = \"1s\" }",
+        "timeouts = { pin = \"1s\" }",
+        "max_in_flight = 3",
+    ] {
+        let told = errors(&format!("[profiles.p.servers.s]\ncommand = \"a\"\n{line}\n"));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].2.contains("is not supported yet"), "{told:?}");
+        assert_eq!(told[0].0, 3);
+    }
+}
+
+#[test]
+fn the_report_shows_the_line_and_the_mend() {
+    let text = "[daemon]\nmax_session = 5\n# größe\nlog_level = \"größe\"\n";
+    let report = Config::parse("/etc/m.toml", text).unwrap_err().to_string();
+    assert_eq!(
+        report,
+        "\
+/etc/m.toml:2:1: unknown key `max_session` in [daemon]
+  |
+2 | max_session = 5
+  | ^^^^^^^^^^^
+  = help: did you mean `max_sessions`?
+/etc/m.toml:4:13: daemon.log_level: `größe` is not one of error, warn, info, debug, trace
+  |
+4 | log_level = \"größe\"
+  |             ^^^^^^^
+2 errors in /etc/m.toml"
+    );
+}
+
+#[test]
+fn a_hostile_file_makes_a_harmless_report() {
+    let long = "x".repeat(100_000);
+    for text in [
+        format!("[daemon]\n{long} = 1\n"),
+        "\u{1b}[2J = 1".to_owned(),
+        "\"\\u001b[2J\" = 1".to_owned(),
+        "a = \"\"\"\n\n".to_owned(),
+        "[profiles.p.servers.s]\ncommand = '''\n${env:}'''\n".to_owned(),
+        "a".to_owned() + &"[".repeat(5000),
+        "é = é".to_owned(),
+    ] {
+        let report = Config::parse("x", &text).unwrap_err().to_string();
+        assert!(report.lines().all(|line| line.chars().all(|c| !c.is_control())), "{report:?}");
+        assert!(report.contains("error"), "{report}");
+    }
+}
+
+#[test]
+fn the_configurations_that_come_along_are_good() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(root().join("configs")).unwrap() {
+        let path = entry.unwrap().path();
+        if let Err(error) = Config::load(&path) {
+            panic!("{error}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 3, "an annotated default and two examples");
+}
+
+#[test]
+fn the_annotated_default_says_what_the_defaults_are() {
+    let path = root().join("configs/mcpvisord.toml");
+    assert_eq!(Config::load(&path).unwrap(), Config::default());
+    // What is commented out is right too: with the comment signs of its assignments gone it loads, and the sections
+    // that have defaults are still the defaults.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let whole: String =
+        text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line).to_owned() + "\n").collect();
+    let config = Config::parse("uncommented", &whole).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.daemon, Daemon::default());
+    assert_eq!(config.timeouts, Timeouts::default());
+    assert_eq!(config.profiles.len(), 1);
+    for kind in keys::ALL {
+        for key in kind.keys.iter().filter(|key| !["idle", "pin", "max_in_flight"].contains(key)) {
+            let forms = [format!("{key} ="), format!("[{key}]"), format!("[{key}."), format!(".{key}.")];
+            assert!(forms.iter().any(|form| text.contains(form)), "{key} is not in the annotated default");
+        }
+    }
+}
+
+#[test]
+fn every_key_is_documented_below_its_section() {
+    let text = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    for kind in keys::ALL {
+        let heading = format!("## `{}`", kind.heading);
+        let heading = if text.contains(&heading) { heading } else { format!("## {}", kind.heading) };
+        let at = text.find(&heading).unwrap_or_else(|| panic!("{heading} is missing"));
+        let section = &text[at + heading.len()..];
+        let section = &section[..section.find("\n## ").unwrap_or(section.len())];
+        for key in kind.keys {
+            assert!(section.contains(&format!("| `{key}` |")), "`{key}` is not in the table below {heading}");
+        }
+    }
+}

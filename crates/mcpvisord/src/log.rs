@@ -1,0 +1,37 @@
+//! The daemon's records: text, JSON, or text with the journal's priorities, on stderr, one line each.
+mod format;
+mod writer;
+
+use format::Format;
+use tracing::Level;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+pub(crate) use writer::Writer;
+
+/// The forms that records can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// Text without a time, each line with its priority (`<6>`), as systemd's journal takes it.
+    Journal,
+}
+
+/// Begins to log to stderr. What is returned writes what is still queued when it is dropped. Once per process; a second one
+/// changes nothing.
+pub(crate) fn start(form: LogFormat, level: Level) -> std::io::Result<Writer> {
+    let writer = Writer::start(std::io::stderr())?;
+    let layer = Format::new(form, writer.queue());
+    let subscriber = tracing_subscriber::registry().with(LevelFilter::from_level(level)).with(layer);
+    // Only a process that set one before has one: then its records go where it sends them.
+    let _ = subscriber.try_init();
+    Ok(writer)
+}
+
+#[cfg(test)]
+mod tests;

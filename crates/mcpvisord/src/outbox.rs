@@ -1,0 +1,217 @@
+//! What waits to be written to a control connection: bounded in bytes, so that a client that does not read costs no more
+//! than that, and blocks nobody (G39).
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+
+/// Below this, in bytes, a stream of notifications goes on.
+const LOW: usize = 256 << 10;
+
+/// The way into the queue; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Outbox {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Something is there to be written, or the end has come.
+    filled: Notify,
+    /// The queue is low, or the end has come.
+    lowered: Notify,
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<Vec<u8>>,
+    bytes: usize,
+    end: Option<End>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// What is queued is still written.
+    Finish,
+    /// Nothing is.
+    Cut,
+}
+
+impl Outbox {
+    /// At most `most` bytes wait, but for one line, which may be longer.
+    pub(crate) fn new(most: usize) -> Self {
+        let shared = Shared { state: Mutex::default(), filled: Notify::new(), lowered: Notify::new(), most };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a line, its newline included. Where the client has left too much unread, the connection is cut.
+    pub(crate) fn push(&self, line: Vec<u8>) {
+        let mut state = self.state();
+        if state.end.is_some() {
+            return;
+        }
+        if !state.lines.is_empty() && state.bytes + line.len() > self.shared.most {
+            *state = State { end: Some(End::Cut), ..State::default() };
+            self.shared.lowered.notify_waiters();
+        } else {
+            state.bytes += line.len();
+            state.lines.push_back(line);
+        }
+        drop(state);
+        self.shared.filled.notify_one();
+    }
+
+    /// Resolves when little is queued, so that a stream of notifications goes at its reader's pace; false when the
+    /// connection is at its end.
+    pub(crate) async fn low(&self) -> bool {
+        loop {
+            let lowered = self.shared.lowered.notified();
+            {
+                let state = self.state();
+                if state.end.is_some() {
+                    return false;
+                }
+                if state.bytes < LOW {
+                    return true;
+                }
+            }
+            lowered.await;
+        }
+    }
+
+    /// Nothing more is queued; what is gets written.
+    pub(crate) fn finish(&self) {
+        self.state().end.get_or_insert(End::Finish);
+        self.shared.lowered.notify_waiters();
+        self.shared.filled.notify_one();
+    }
+
+    /// The client did not read what it was sent.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.state().end == Some(End::Cut)
+    }
+
+    /// Writes what comes until the end. Returns when everything is written after `finish`, when the connection is cut, or broken.
+    pub(crate) async fn write_to(&self, stream: &UnixStream) {
+        loop {
+            let filled = self.shared.filled.notified();
+            let next = {
+                let mut state = self.state();
+                match (state.lines.pop_front(), state.end) {
+                    (_, Some(End::Cut)) | (None, Some(End::Finish)) => return,
+                    (next, _) => next,
+                }
+            };
+            let Some(line) = next else {
+                filled.await;
+                continue;
+            };
+            let cut = async {
+                // Woken for each new line, too: only the cut ends it.
+                loop {
+                    let filled = self.shared.filled.notified();
+                    if self.is_cut() {
+                        return;
+                    }
+                    filled.await;
+                }
+            };
+            tokio::select! {
+                biased;
+                written = write_all(stream, &line) => if written.is_err() {
+                    *self.state() = State { end: Some(End::Cut), ..State::default() };
+                    self.shared.lowered.notify_waiters();
+                    return;
+                },
+                () = cut => return,
+            }
+            let mut state = self.state();
+            state.bytes = state.bytes.saturating_sub(line.len());
+            if state.bytes < LOW {
+                self.shared.lowered.notify_waiters();
+            }
+        }
+    }
+}
+
+async fn write_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn everything_that_was_queued_is_written_before_the_end() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let outbox = Outbox::new(10 << 20);
+        for at in 0..100 {
+            outbox.push(vec![b'a' + u8::try_from(at % 26).unwrap(); 10_000]);
+        }
+        outbox.finish();
+        outbox.push(b"too late".to_vec());
+        let reader = tokio::spawn(async move {
+            let mut all = Vec::new();
+            theirs.read_to_end(&mut all).await.unwrap();
+            all.len()
+        });
+        outbox.write_to(&ours).await;
+        drop(ours);
+        assert_eq!(reader.await.unwrap(), 1_000_000);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_cut() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let outbox = Outbox::new(1 << 20);
+        let writer = tokio::spawn({
+            let outbox = outbox.clone();
+            async move { outbox.write_to(&ours).await }
+        });
+        let mut pushed = 0;
+        while !outbox.is_cut() {
+            outbox.push(vec![b'x'; 100_000]);
+            pushed += 100_000;
+            assert!(pushed < 3 << 20, "the queue is bounded");
+            tokio::task::yield_now().await;
+        }
+        tokio::time::timeout(Duration::from_secs(5), writer).await.unwrap().unwrap();
+        assert!(!outbox.low().await);
+    }
+
+    #[tokio::test]
+    async fn one_line_may_be_longer_than_the_bound() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let outbox = Outbox::new(1000);
+        outbox.push(vec![b'x'; 5_000_000]);
+        assert!(!outbox.is_cut());
+        let writer = tokio::spawn({
+            let outbox = outbox.clone();
+            async move { outbox.write_to(&ours).await }
+        });
+        let mut all = vec![0; 5_000_000];
+        theirs.read_exact(&mut all).await.unwrap();
+        assert!(outbox.low().await);
+        outbox.finish();
+        writer.await.unwrap();
+    }
+}
