@@ -32,10 +32,7 @@ impl Private {
         if let Some(containment) = &globals.containment {
             command.args(["--containment", containment]);
         }
-        let child = command
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .spawn()?;
+        let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).spawn()?;
         Ok(Self { stream, child })
     }
 

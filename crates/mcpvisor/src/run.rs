@@ -24,6 +24,7 @@ use mcpvisor_control::blocking::answer;
 use mcpvisor_control::params::{Goal, SessionOpen, SessionWait};
 use mcpvisor_control::results::{Opened, Waited};
 use mcpvisor_control::{Id, Message};
+use rustix::io::Errno;
 use signals::Signals;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
@@ -89,7 +90,8 @@ impl Shim<'_> {
             };
             match result {
                 Ok(raw) => {
-                    let opened = answer::<SessionOpen>(Ok(raw)).map_err(|error| Failure::own(error.to_string()))?;
+                    let opened =
+                        answer::<SessionOpen>(Ok(raw)).map_err(|error| Failure::own(error.to_string()))?;
                     return Ok(Step::Go(opened));
                 }
                 Err(error) if self.watch.link.gives_way(error.kind()) => {
@@ -163,12 +165,16 @@ impl Shim<'_> {
 
     /// The daemon has ended without a report. It has a guardian that kills what it leaves; this is the second net.
     fn daemon_died(&mut self) -> Result<u8, Failure> {
-        if let Some(kill) = self.kill.take() {
+        let message = match self.kill.take() {
             // It fails where the scope is gone already, which is what it is for.
-            let _ = rustix::io::write(&kill, b"1");
-        }
+            Some(kill) => match rustix::io::write(&kill, b"1") {
+                Ok(_) | Err(Errno::NODEV | Errno::NOENT) => "the daemon died; the server was killed",
+                Err(_) => "the daemon died, and the server could not be killed from here",
+            },
+            None => "the daemon died before it could tell of the server's end",
+        };
         self.watch.deliver();
-        Err(Failure::own("the daemon died; the server was killed"))
+        Err(Failure::own(message))
     }
 }
 

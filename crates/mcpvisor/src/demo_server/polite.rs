@@ -19,7 +19,10 @@ fn tools() -> Vec<Tool<'static>> {
                 "required": ["message"],
             }),
             call: Box::new(|arguments| {
-                arguments["message"].as_str().map(str::to_owned).ok_or_else(|| "echo needs a message".to_owned())
+                arguments["message"]
+                    .as_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| "echo needs a message".to_owned())
             }),
         },
         Tool {

@@ -10,9 +10,11 @@ pub(crate) struct Tool<'a> {
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
     pub(crate) input: Value,
-    /// The text of the result, or of the error that the tool reports.
-    pub(crate) call: Box<dyn Fn(&Value) -> Result<String, String> + 'a>,
+    pub(crate) call: Box<ToolFn<'a>>,
 }
+
+/// Gives the text of the result, or of the error that the tool reports.
+pub(crate) type ToolFn<'a> = dyn Fn(&Value) -> Result<String, String> + 'a;
 
 /// Serves until `input` ends.
 ///

@@ -86,9 +86,10 @@ pub(crate) fn environment(
     let replaced = |name: &OsString| added.iter().any(|(other, _)| other == name);
     let kept = inherited.filter(|(name, _)| !name.as_bytes().starts_with(OURS) && !replaced(name));
     // Of a name that was given twice, the last one holds.
-    let last = added.iter().enumerate().filter(|(index, (name, _))| {
-        added[index + 1..].iter().all(|(later, _)| later != name)
-    });
+    let last = added
+        .iter()
+        .enumerate()
+        .filter(|(index, (name, _))| added[index + 1..].iter().all(|(later, _)| later != name));
     kept.chain(last.map(|(_, pair)| pair.clone()))
         .map(|(mut variable, value)| {
             variable.push("=");

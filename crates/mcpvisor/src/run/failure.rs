@@ -74,9 +74,8 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_127_and_one_that_is_none_126() {
-        let status = |kind, reason: &str| {
-            Failure::refused(&ErrorObject::new(kind, "m").with("reason", reason)).status
-        };
+        let status =
+            |kind, reason: &str| Failure::refused(&ErrorObject::new(kind, "m").with("reason", reason)).status;
         assert_eq!(status(ErrorKind::StartFailed, "not_found"), 127);
         assert_eq!(status(ErrorKind::StartFailed, "not_executable"), 126);
         assert_eq!(status(ErrorKind::StartFailed, "directory"), 125);

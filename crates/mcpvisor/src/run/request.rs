@@ -25,7 +25,8 @@ pub(crate) fn directory(args: &RunArgs) -> Result<OwnedFd, Failure> {
 
 /// The request, without its descriptors.
 pub(crate) fn open(args: &RunArgs, context: &Context) -> Result<SessionOpen, Failure> {
-    let name = args.name.clone().unwrap_or_else(|| default_name(args.command.first().map(OsString::as_os_str)));
+    let name =
+        args.name.clone().unwrap_or_else(|| default_name(args.command.first().map(OsString::as_os_str)));
     let command = texts(args.command.iter().cloned())?;
     Ok(SessionOpen {
         key: args.key.clone(),

@@ -10,10 +10,14 @@ pub(crate) fn of_signal(signal: u8) -> u8 {
 
 /// What the certificate says: 0 where the client's end of file came first, else the server's status.
 pub(crate) fn of_certificate(certificate: Option<&CloseReport>) -> Result<u8, Failure> {
-    let certificate = certificate.ok_or_else(|| Failure::own("the daemon tells nothing of the server's end"))?;
+    let certificate =
+        certificate.ok_or_else(|| Failure::own("the daemon tells nothing of the server's end"))?;
     if certificate.outcome == CloseOutcome::Quarantined {
         let left: Vec<String> = certificate.remaining.iter().map(|left| left.pid.to_string()).collect();
-        return Err(Failure::own(format!("processes of the server could not be killed: {}", left.join(", "))));
+        return Err(Failure::own(format!(
+            "processes of the server could not be killed: {}",
+            left.join(", ")
+        )));
     }
     if certificate.reason == Some(CloseReason::LeaseEnded) {
         return Ok(0);

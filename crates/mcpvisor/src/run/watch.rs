@@ -72,13 +72,14 @@ impl Watch {
                 self.streams.output = None;
             }
             let patience = errors_until.saturating_duration_since(Instant::now());
-            if self.streams.errors.is_drained() || patience.is_zero() {
+            let errors_told = self.streams.errors.is_drained() || patience.is_zero();
+            if errors_told {
                 self.streams.errors.give_up();
-                if self.streams.output.is_none() {
-                    return None;
-                }
             }
-            let timeout = if self.streams.errors.is_over() { None } else { Some(patience) };
+            if errors_told && self.streams.output.is_none() {
+                return None;
+            }
+            let timeout = (!errors_told).then_some(patience);
             if self.turn(false, timeout).is_err() {
                 return None;
             }
@@ -89,11 +90,12 @@ impl Watch {
     fn turn(&mut self, connection: bool, timeout: Option<Duration>) -> io::Result<bool> {
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(8);
         fds.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
-        let connection =
-            add(&mut fds, connection.then(|| (self.link.connection.as_fd(), PollFlags::IN)));
+        let connection = add(&mut fds, connection.then(|| (self.link.connection.as_fd(), PollFlags::IN)));
         let streams = &self.streams;
         let places: Vec<_> = [streams.input.as_ref(), streams.output.as_ref(), Some(&streams.errors)]
-            .map(|copy| (add(&mut fds, copy.and_then(Copy::source)), add(&mut fds, copy.and_then(Copy::target))))
+            .map(|copy| {
+                (add(&mut fds, copy.and_then(Copy::source)), add(&mut fds, copy.and_then(Copy::target)))
+            })
             .into();
         let timeout = timeout.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         match poll(&mut fds, timeout.as_ref()) {

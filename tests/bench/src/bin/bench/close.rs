@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> io::Result<()> {
                 // The send fails only if the watcher is gone, and then the join tells why.
                 let _ = is_ready.recv();
                 control.send("session/close", &json!({"key": key}))?;
-                let certificate = control.answer()?;
+                let certificate = control.answer()?["results"][0].take();
                 let acknowledged = Instant::now();
                 for (pid, pidfd) in pids.iter().zip(&pidfds) {
                     early += usize::from(!readable(pidfd, Duration::ZERO)?);
