@@ -47,10 +47,8 @@ fn tools() -> Vec<Tool<'static>> {
 fn add(arguments: &Value) -> Result<String, String> {
     let (a, b) = (&arguments["a"], &arguments["b"]);
     // Whole numbers are added as such, so that large ones stay exact.
-    if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64())
-        && let Some(sum) = a.checked_add(b)
-    {
-        return Ok(sum.to_string());
+    if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
+        return Ok((i128::from(a) + i128::from(b)).to_string());
     }
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => Ok((a + b).to_string()),

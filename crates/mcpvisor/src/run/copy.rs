@@ -57,7 +57,8 @@ impl Copy {
     }
 
     /// Everything up to the source's end is written, or can't be.
-    pub(crate) fn is_over(&self) -> bool {
+    #[cfg(test)]
+    fn is_over(&self) -> bool {
         self.target.is_none()
     }
 
