@@ -1,7 +1,7 @@
 //! What the daemon asks of its sessions: requests, views, failures.
 use mcpvisor_lifecycle::registry::{Counts, IfClosing, IfOpen, RegistryConfig};
-use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::server::{Mode, Restart, ServerState, Stage};
+use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Generation, KeyRef, ServerName, SessionId, SessionKey, Tenant, Uid};
 use mcpvisor_process::{ContainmentKind, Exit, ProcessRecord};
 use serde_json::value::RawValue;
@@ -99,7 +99,11 @@ pub struct ServerView {
 }
 
 #[derive(Debug, Clone)]
-pub struct Waits { pub what: &'static str, pub since: Duration, pub left: Option<Duration> }
+pub struct Waits {
+    pub what: &'static str,
+    pub since: Duration,
+    pub left: Option<Duration>,
+}
 
 #[derive(Debug, Clone)]
 pub struct SessionView {
@@ -118,10 +122,18 @@ pub struct SessionView {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome { Closed, Quarantined, Stopping }
+pub enum Outcome {
+    Closed,
+    Quarantined,
+    Stopping,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof { Cgroup, Keeper, None }
+pub enum Proof {
+    Cgroup,
+    Keeper,
+    None,
+}
 
 /// The death certificate.
 #[derive(Debug, Clone)]
@@ -168,50 +180,106 @@ pub struct StartFailure {
 /// Why a request was not done. The daemon maps each to a kind of the control protocol.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    #[error("no session has this key")] NotFound,
-    #[error("the session is open with another definition")] SessionExists { session: SessionId },
-    #[error("the session is being closed")] SessionClosing { session: SessionId },
-    #[error("the session was closed")] SessionClosed { session: SessionId },
-    #[error("the session failed")] SessionFailed { session: SessionId, failure: Option<StartFailure> },
-    #[error("a server could not be started")] StartFailed { session: SessionId, timeout: bool, failure: Option<StartFailure> },
-    #[error("the session's processes could not be killed")] Quarantined { session: SessionId },
-    #[error("the limit is reached")] CapacityExhausted { scope: &'static str, used: usize, limit: usize, retry_after: Duration },
-    #[error("the daemon is draining")] Draining,
-    #[error("the generation is over")] StaleGeneration { session: SessionId },
-    #[error("the session is not quarantined")] NotQuarantined { session: SessionId },
-    #[error("the deadline has passed")] DeadlineExceeded,
-    #[error("cancelled")] Cancelled,
-    #[error("the server has ended")] ServerExited { server: ServerName, exit: Option<Exit>, stderr_tail: String },
-    #[error("{0}")] Unsupported(String),
-    #[error("{0}")] Invalid(String),
-    #[error("too many calls in flight")] Overloaded,
+    #[error("no session has this key")]
+    NotFound,
+    #[error("the session is open with another definition")]
+    SessionExists { session: SessionId },
+    #[error("the session is being closed")]
+    SessionClosing { session: SessionId },
+    #[error("the session was closed")]
+    SessionClosed { session: SessionId },
+    #[error("the session failed")]
+    SessionFailed { session: SessionId, failure: Option<StartFailure> },
+    #[error("a server could not be started")]
+    StartFailed { session: SessionId, timeout: bool, failure: Option<StartFailure> },
+    #[error("the session's processes could not be killed")]
+    Quarantined { session: SessionId },
+    #[error("the limit is reached")]
+    CapacityExhausted { scope: &'static str, used: usize, limit: usize, retry_after: Duration },
+    #[error("the daemon is draining")]
+    Draining,
+    #[error("the generation is over")]
+    StaleGeneration { session: SessionId },
+    #[error("the session is not quarantined")]
+    NotQuarantined { session: SessionId },
+    #[error("the deadline has passed")]
+    DeadlineExceeded,
+    #[error("cancelled")]
+    Cancelled,
+    #[error("the server has ended")]
+    ServerExited { server: ServerName, exit: Option<Exit>, stderr_tail: String },
+    #[error("{0}")]
+    Unsupported(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("too many calls in flight")]
+    Overloaded,
     /// The server's own answer was a JSON-RPC error: passed on as it came.
-    #[error("the server answered with an error")] ServerError(Box<RawValue>),
-    #[error("{0}")] Internal(String),
+    #[error("the server answered with an error")]
+    ServerError(Box<RawValue>),
+    #[error("{0}")]
+    Internal(String),
 }
 
 /// How an open ended well.
 #[derive(Debug, Clone)]
-pub struct Opened { pub session: SessionView, pub created: bool }
+pub struct Opened {
+    pub session: SessionView,
+    pub created: bool,
+}
 
 /// A wait's answer.
 #[derive(Debug, Clone)]
-pub struct Waited { pub key: SessionKey, pub generation: Generation, pub state: SessionState, pub reached: bool, pub certificate: Option<Arc<Certificate>> }
+pub struct Waited {
+    pub key: SessionKey,
+    pub generation: Generation,
+    pub state: SessionState,
+    pub reached: bool,
+    pub certificate: Option<Arc<Certificate>>,
+}
 
 #[derive(Debug, Clone)]
-pub struct ToolView { pub name: String, pub server: ServerName, /// The tool as the server tells it, whole.
-    pub raw: Arc<RawValue> }
+pub struct ToolView {
+    pub name: String,
+    pub server: ServerName,
+    /// The tool as the server tells it, whole.
+    pub raw: Arc<RawValue>,
+}
 
 #[derive(Debug, Clone)]
-pub struct LogLine { pub server: ServerName, pub at: SystemTime, /// As the server wrote it, without the newline, at most 8 KiB. Not escaped.
-    pub bytes: Vec<u8>, /// Lines dropped just before this one.
-    pub dropped: u64 }
+pub struct LogLine {
+    pub server: ServerName,
+    pub at: SystemTime,
+    /// As the server wrote it, without the newline, at most 8 KiB. Not escaped.
+    pub bytes: Vec<u8>,
+    /// Lines dropped just before this one.
+    pub dropped: u64,
+}
 
 #[derive(Debug, Clone)]
-pub struct ProcessView { pub pid: u32, pub ppid: u32, pub key: SessionKey, pub generation: Generation, pub server: ServerName, pub command: String, pub memory_bytes: u64, pub cpu: Duration, pub escaped: bool }
+pub struct ProcessView {
+    pub pid: u32,
+    pub ppid: u32,
+    pub key: SessionKey,
+    pub generation: Generation,
+    pub server: ServerName,
+    pub command: String,
+    pub memory_bytes: u64,
+    pub cpu: Duration,
+    pub escaped: bool,
+}
 
 #[derive(Debug, Clone)]
-pub struct StatusView { pub counts: Counts, pub draining: bool, pub processes: usize, pub containment: ContainmentKind, pub uptime: Duration, pub counters: BTreeMap<&'static str, u64> }
+pub struct StatusView {
+    pub counts: Counts,
+    pub draining: bool,
+    pub processes: usize,
+    pub containment: ContainmentKind,
+    pub uptime: Duration,
+    pub counters: BTreeMap<&'static str, u64>,
+}
 
 #[derive(Debug, Clone)]
-pub struct SupervisorConfig { pub registry: RegistryConfig }
+pub struct SupervisorConfig {
+    pub registry: RegistryConfig,
+}

@@ -58,6 +58,7 @@ pub(crate) struct End {
 pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: End) -> Certificate {
     let now = Instant::now();
     let closing = session.live().closing;
+    let drained = session.gate.drained();
     let mut last_exit = None;
     let mut failure = None;
     let mut servers = Vec::with_capacity(session.servers.len());
@@ -84,8 +85,8 @@ pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: En
         state: end.state,
         proof,
         reason: end.reason,
-        drained_finished: session.gate.finished(),
-        drained_cancelled: session.gate.cancelled(),
+        drained_finished: drained.finished,
+        drained_cancelled: drained.cancelled,
         duration: closing.map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(since)),
         servers,
         remaining: end.remaining,

@@ -8,10 +8,6 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
-/// How often a hung-up stream is looked at while the server still has bytes of it to read: first and longest interval.
-const FIRST_LOOK: Duration = Duration::from_millis(2);
-const LONGEST_LOOK: Duration = Duration::from_millis(500);
-
 /// What the server is born with; leaves the copy that is watched in `streams`.
 pub(crate) fn stdio(streams: &mut DirectStreams) -> io::Result<Stdio> {
     let given = streams.take_given()?;
@@ -29,15 +25,9 @@ pub(crate) fn watch(
     let Some(copy) = streams.take_copy() else { return Ok(None) };
     let hang_up = HangUp::new(copy)?;
     let task = tokio::spawn(async move {
-        if hang_up.hung_up().await.is_ok() {
-            let mut pause = FIRST_LOOK;
-            let begun = tokio::time::Instant::now();
-            // No notification tells that a pipe has been emptied: this short while is the one place that looks again.
-            while hang_up.unread() > 0 && begun.elapsed() < patience {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_LOOK);
-            }
-        }
+        hang_up.hung_up().await;
+        // One that does not read in all its patience is not going to.
+        let _ = tokio::time::timeout(patience, hang_up.drained()).await;
         ended();
     });
     Ok(Some(task.abort_handle()))

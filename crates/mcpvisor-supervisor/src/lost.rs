@@ -86,6 +86,11 @@ pub(crate) fn reap_session(core: &Arc<Core>, record: &Arc<SessionRecord>) {
         live.state = SessionState::Stopping;
     }
     record.gate.close(Box::new(|| ()));
+    for server in &record.servers {
+        if let Some(connection) = &server.live().connection {
+            connection.settle();
+        }
+    }
     let budget = record.servers.iter().map(|server| server.spec.kill_wait).max().unwrap_or_default();
     let (told_core, told_record) = (Arc::clone(core), Arc::clone(record));
     let runtime = tokio::runtime::Handle::current();

@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::relay::Connection;
 use crate::session_actor::SessionMsg;
-use crate::stderr_log::StderrLog;
+use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
@@ -16,6 +16,7 @@ use ractor::ActorRef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::watch;
 
 /// Locks, also after a panic elsewhere: each write to a record is whole by itself.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -68,7 +69,7 @@ impl SessionRecord {
             drain: request.drain,
             direct,
             scope: scope_name(id),
-            gate: Gate::new(),
+            gate: Gate::default(),
             servers: servers.collect(),
             live: Mutex::new(SessionLive {
                 state: SessionState::Starting,
@@ -134,6 +135,8 @@ pub(crate) struct ServerRecord {
     /// Its place in the session's definition.
     pub(crate) index: usize,
     pub(crate) spec: ServerSpec,
+    /// The stderr of its newest process; those who follow it hear of the next one, and of the session's end.
+    pub(crate) stderr: watch::Sender<Option<StderrLog>>,
     live: Mutex<ServerLive>,
 }
 
@@ -150,7 +153,8 @@ pub(crate) struct ServerLive {
     pub(crate) connection: Option<Connection>,
     pub(crate) era: Option<&'static str>,
     pub(crate) protocol: Option<String>,
-    pub(crate) stderr: Option<StderrLog>,
+    /// The last lines of the processes before this one.
+    pub(crate) past_stderr: Vec<StderrLine>,
     pub(crate) exit: Option<Exit>,
     pub(crate) last_exit: Option<Instant>,
     /// False once the emptiness of one of its scopes rested on a search.
@@ -168,6 +172,7 @@ impl ServerRecord {
         Self {
             index,
             spec,
+            stderr: watch::Sender::new(None),
             live: Mutex::new(ServerLive {
                 state: ServerState::Starting,
                 stage: Stage::Itself,
@@ -179,7 +184,7 @@ impl ServerRecord {
                 connection: None,
                 era: None,
                 protocol: None,
-                stderr: None,
+                past_stderr: Vec::new(),
                 exit: None,
                 last_exit: None,
                 proven: true,

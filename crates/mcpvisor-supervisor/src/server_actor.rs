@@ -25,6 +25,8 @@ use tokio::task::AbortHandle;
 
 /// How much of a server's stderr an error carries, in bytes.
 const TAIL: usize = 4096;
+/// How many lines of a server's former processes are kept.
+const PAST_LINES: usize = 100;
 const BACKOFF: Duration = Duration::from_millis(200);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
@@ -269,7 +271,9 @@ impl Driver {
         tracing::debug!(server = %name, pid = launched.pid, incarnation = incarnation.0, "launched");
         let tee = self.arguments.direct.as_mut().and_then(|streams| streams.stderr.take());
         let stderr = StderrLog::start(launched.stderr, tee)?;
-        record.live().stderr = Some(stderr);
+        if let Some(past) = record.stderr.send_replace(Some(stderr)) {
+            record.live().past_stderr = past.lines(PAST_LINES);
+        }
         if let (Some(stdin), Some(stdout)) = (launched.stdin, launched.stdout) {
             let ended = myself.clone();
             let on_end = Box::new(move || {
@@ -369,19 +373,13 @@ impl Driver {
         self.drop_hang_up();
         let mut live = self.arguments.record.live();
         live.pid = None;
-        let connection = live.connection.take();
-        let stderr = live.stderr.clone();
-        drop(live);
-        if let Some(connection) = connection {
-            self.arguments.record.live().noise = connection.stats().first_noise;
+        if let Some(connection) = live.connection.take() {
+            live.noise = connection.stats().first_noise;
             connection.end();
         }
-        if let Some(stderr) = stderr {
-            // What is still in the pipe is read first; an escapee's copy of it is not waited for.
-            tokio::spawn(async move {
-                stderr.settle().await;
-                stderr.close();
-            });
+        drop(live);
+        if let Some(stderr) = &*self.arguments.record.stderr.borrow() {
+            stderr.close();
         }
         self.arguments.containment.release(&self.scope(incarnation));
     }
@@ -403,23 +401,17 @@ impl Driver {
             return;
         };
         let (cause, message) = self.why(failure);
-        let record = Arc::clone(&self.arguments.record);
+        let record = &self.arguments.record;
         // The last words of a server are the best explanation: they are read before anyone is told.
-        tokio::spawn(async move {
-            let stderr = record.live().stderr.clone();
-            let mut stderr_tail = String::new();
-            if let Some(stderr) = stderr {
-                stderr.settle().await;
-                stderr_tail = stderr.tail(TAIL);
-            }
-            {
-                let mut live = record.live();
-                let exit = live.exit;
-                live.failure =
-                    Some(StartFailure { server: record.spec.name.clone(), cause, message, exit, stderr_tail });
-            }
-            let _ = parent.send_message(SessionMsg::Server(name, report));
+        let stderr_tail = record.stderr.borrow().as_ref().map_or_else(String::new, |stderr| {
+            stderr.drain();
+            stderr.tail(TAIL)
         });
+        let mut live = record.live();
+        let exit = live.exit;
+        live.failure = Some(StartFailure { server: name.clone(), cause, message, exit, stderr_tail });
+        drop(live);
+        let _ = parent.send_message(SessionMsg::Server(name, report));
     }
 
     /// The cause of a failure, as a word and as a sentence.

@@ -293,6 +293,10 @@ impl Core {
             live.state = state;
             live.actor = None;
         }
+        for server in &record.servers {
+            // Those who follow its stderr look whether the session has ended.
+            server.stderr.send_modify(|_| ());
+        }
         self.send(RegistryMsg::Event(RegistryEvent::SessionEnded { session: record.id, ended }));
     }
 }

@@ -65,6 +65,11 @@ impl Supervisor {
         Ok(Self { core })
     }
 
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// Opens a session, and answers when its required servers are ready (with `wait: false` when it is admitted).
     ///
     /// # Errors
@@ -488,8 +493,8 @@ fn stopping(record: &SessionRecord) -> Certificate {
         state: live.state,
         proof: Proof::None,
         reason: live.closing.map_or(CloseReason::Requested, |(_, reason)| reason),
-        drained_finished: record.gate.finished(),
-        drained_cancelled: record.gate.cancelled(),
+        drained_finished: record.gate.drained().finished,
+        drained_cancelled: record.gate.drained().cancelled,
         duration: live.closing.map_or(Duration::ZERO, |(since, _)| since.elapsed()),
         servers: Vec::new(),
         remaining: Vec::new(),
@@ -532,14 +537,11 @@ fn call_failure(error: CallError, server: &ServerName, record: &SessionRecord) -
         CallError::ServerError(error) => Failure::ServerError(error),
         CallError::Overloaded => Failure::Overloaded,
         CallError::ServerExited => {
-            let (exit, stderr) = match record.server(server) {
-                Some(server) => {
-                    let live = server.live();
-                    (live.exit, live.stderr.clone())
-                }
+            let (exit, stderr_tail) = match record.server(server) {
+                Some(server) => (server.live().exit, server.stderr.borrow().as_ref().map(|stderr| stderr.tail(2048))),
                 None => (None, None),
             };
-            let stderr_tail = stderr.map(|stderr| stderr.tail(2048)).unwrap_or_default();
+            let stderr_tail = stderr_tail.unwrap_or_default();
             Failure::ServerExited { server: server.clone(), exit, stderr_tail }
         }
         error => Failure::Invalid(error.to_string()),

@@ -1,0 +1,255 @@
+//! The data plane: the daemon's conversation with one server over its pipes.
+//!
+//! MCP frames never pass through an actor's mailbox. A [`Connection`] has one task that reads and one that writes, and whoever
+//! makes a call talks to the conversation's machine ([`mcpvisor_mcp::Peer`]) under a lock that is never held across an await. A
+//! call writes its line itself where the pipe has room, so that the writing task is only needed for a server that lags.
+//!
+//! Everything is bounded: the longest line, the calls that wait, the lines that are queued for a server that does not read. What
+//! exceeds a bound is refused with [`CallError::Overloaded`], or dropped and counted.
+pub(crate) mod hangup;
+mod outbox;
+mod reader;
+pub(crate) mod scratch;
+mod shared;
+
+use mcpvisor_mcp::{HandshakeError, Negotiated, Peer, RequestNumber, Tool, ToolPages};
+use serde_json::value::RawValue;
+use shared::{Shared, Waiter, lock};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+/// The bounds of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionOptions {
+    /// The longest line of the server, in bytes.
+    pub(crate) max_line: usize,
+    /// The most requests that wait for an answer.
+    pub(crate) max_pending: usize,
+    /// The most lines that wait to be written.
+    pub(crate) max_queued_lines: usize,
+    /// The most bytes that wait to be written; a line that is alone may be longer.
+    pub(crate) max_queued_bytes: usize,
+}
+
+impl Default for ConnectionOptions {
+    fn default() -> Self {
+        Self { max_line: 64 << 20, max_pending: 1024, max_queued_lines: 1024, max_queued_bytes: 4 << 20 }
+    }
+}
+
+/// The way to one server; cheap to clone, all clones are one connection. It lives until [`Connection::end`].
+#[derive(Clone)]
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+}
+
+/// What was agreed with the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Handshake {
+    /// `legacy` or `modern`.
+    pub(crate) era: &'static str,
+    /// The protocol's revision, for instance `2025-11-25`.
+    pub(crate) protocol: String,
+    /// The server says that it has tools.
+    pub(crate) tools: bool,
+    /// The server's own name and version, made printable.
+    pub(crate) server: Option<(String, String)>,
+}
+
+/// Why a request has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The JSON-RPC error object, as it came.
+    #[error("the server answered with an error")]
+    ServerError(Box<RawValue>),
+    /// The server's output has ended, or it has closed its input. The call may have been carried out.
+    #[error("the server has ended")]
+    ServerExited,
+    /// The connection is being given up, for this reason.
+    #[error("{0}")]
+    Settled(Arc<str>),
+    /// The answer is over the longest line.
+    #[error("the answer has {bytes} bytes, more than the longest line of {cap}")]
+    TooLong { bytes: u64, cap: usize },
+    /// A bound is reached: too many calls wait, or the server reads too slowly. The call was certainly not written.
+    #[error("too many calls wait for this server")]
+    Overloaded,
+    /// The handshake is not done.
+    #[error("the server is not ready")]
+    NotReady,
+    /// The answer is not what the protocol says.
+    #[error("{0}")]
+    BadAnswer(String),
+}
+
+/// What is known of a connection. Everything that was dropped is counted here.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ConnectionStats {
+    /// Requests that wait for an answer.
+    pub(crate) in_flight: usize,
+    /// How many tools the last complete listing had.
+    pub(crate) tools: Option<usize>,
+    /// Lines that are no message, over the cap, late, or for no request of ours; what the server asked and told.
+    pub(crate) passed_over: mcpvisor_mcp::peer::Counters,
+    /// A line of noise, made printable and cut: the one that best explains a handshake without an answer.
+    pub(crate) noise: Option<String>,
+    /// Bytes of a line that the end of the stream cut off.
+    pub(crate) torn_bytes: u64,
+    /// Lines to the server that were dropped, because it did not read.
+    pub(crate) unwritten_lines: u64,
+    /// Tools without a name that the last listing left out.
+    pub(crate) nameless_tools: u64,
+}
+
+impl Connection {
+    /// Takes the daemon's ends of the server's pipes, which are non-blocking, and starts the tasks on the current runtime.
+    /// `on_end` is called once when stdout has ended or can't be read any more, on a task of the runtime, after every pending call
+    /// has been failed; not after [`Connection::end`].
+    ///
+    /// # Errors
+    /// If a pipe is not non-blocking, or can't be watched.
+    pub(crate) fn start(
+        stdin: OwnedFd,
+        stdout: OwnedFd,
+        options: ConnectionOptions,
+        on_end: Box<dyn FnOnce() + Send>,
+    ) -> io::Result<Self> {
+        let (stdin, stdout) = (Arc::new(sender(stdin)?), Arc::new(receiver(stdout)?));
+        let shared = Arc::new(Shared::new(stdin, stdout.clone(), options, on_end));
+        shared.hold(tokio::spawn(reader::run(shared.clone(), stdout)).abort_handle());
+        shared.hold(tokio::spawn(outbox::run(shared.clone())).abort_handle());
+        Ok(Self { shared })
+    }
+
+    /// Agrees with the server on a revision. Has no timeout of its own. Cancel safe: a later call waits for the same handshake,
+    /// and once it is done gets the same outcome.
+    pub(crate) async fn handshake(&self) -> Result<Handshake, HandshakeError> {
+        self.shared.begin();
+        let mut outcome = self.shared.handshake.subscribe();
+        match outcome.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(outcome)) => outcome.clone(),
+            // The sender lives in what `self` holds.
+            Ok(None) | Err(_) => Err(HandshakeError::ServerExited),
+        }
+    }
+
+    /// The server's tools: kept until it says that they have changed, none if it says that it has none. Cancel safe.
+    pub(crate) async fn tools(&self) -> Result<Arc<[Tool]>, CallError> {
+        if let Some(tools) = self.shared.known_tools()? {
+            return Ok(tools);
+        }
+        // One listing at a time; who waited finds what the one before has brought.
+        let _turn = self.shared.listing.lock().await;
+        if let Some(tools) = self.shared.known_tools()? {
+            return Ok(tools);
+        }
+        let epoch = lock(&self.shared.state).tools_epoch;
+        let (mut pages, mut cursor) = (ToolPages::default(), None);
+        loop {
+            let page = self.request(|peer, waiter| peer.list_tools(waiter, cursor.as_deref())).await?;
+            cursor = pages.add(&page).map_err(|error| CallError::BadAnswer(error.to_string()))?;
+            if cursor.is_none() {
+                let (tools, nameless) = pages.finish();
+                return Ok(self.shared.keep_tools(tools.into(), nameless, epoch));
+            }
+        }
+    }
+
+    /// Calls a tool. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
+    /// swallowed.
+    pub(crate) async fn call_tool(
+        &self,
+        name: &str,
+        arguments: Option<Box<RawValue>>,
+    ) -> Result<Box<RawValue>, CallError> {
+        self.request(move |peer, waiter| peer.call_tool(waiter, name, arguments.as_deref())).await
+    }
+
+    /// Closes the server's input. What is queued is written as far as the server takes it within a tenth of a second; it is not
+    /// waited for here. What is pending may still be answered; new calls are refused.
+    pub(crate) fn close_stdin(&self) {
+        self.shared.close_stdin();
+    }
+
+    /// Gives up: cancels every pending call at the server and fails it, and a handshake, with `reason`; later calls fail with it
+    /// too. Returns how many calls were pending.
+    pub(crate) fn settle(&self, reason: impl Into<Arc<str>>) -> usize {
+        self.shared.settle(&reason.into())
+    }
+
+    /// What is known now.
+    pub(crate) fn stats(&self) -> ConnectionStats {
+        self.shared.stats()
+    }
+
+    /// The server is gone: delivers the answers that it has still written, fails everything else that is pending, closes both
+    /// pipes and ends the tasks. May be repeated. Does not wait.
+    pub(crate) fn end(&self) {
+        self.shared.end();
+    }
+
+    async fn request(
+        &self,
+        make: impl FnOnce(
+            &mut Peer<Waiter>,
+            Waiter,
+        ) -> Result<mcpvisor_mcp::peer::Sent, mcpvisor_mcp::peer::NotReady<Waiter>>,
+    ) -> Result<Box<RawValue>, CallError> {
+        let (waiter, answer) = oneshot::channel();
+        let number = self.shared.send_request(waiter, make)?;
+        let mut pending = Pending { shared: &self.shared, number: Some(number) };
+        let answer = answer.await;
+        pending.number = None;
+        // A waiter is only dropped unanswered with the whole connection.
+        answer.unwrap_or(Err(CallError::ServerExited))
+    }
+}
+
+/// Cancels the request if it is dropped before its answer has come.
+struct Pending<'a> {
+    shared: &'a Shared,
+    number: Option<RequestNumber>,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.shared.cancel(number, "the caller has given up");
+        }
+    }
+}
+
+impl From<Negotiated> for Handshake {
+    fn from(negotiated: Negotiated) -> Self {
+        Self {
+            era: negotiated.era.as_str(),
+            protocol: negotiated.protocol.to_string(),
+            tools: negotiated.tools,
+            server: negotiated.server,
+        }
+    }
+}
+
+/// Wraps the read end of a pipe of ours. Its flags are checked and not changed.
+pub(crate) fn receiver(fd: OwnedFd) -> io::Result<pipe::Receiver> {
+    check_nonblocking(&fd)?;
+    pipe::Receiver::from_owned_fd_unchecked(fd)
+}
+
+fn sender(fd: OwnedFd) -> io::Result<pipe::Sender> {
+    check_nonblocking(&fd)?;
+    pipe::Sender::from_owned_fd_unchecked(fd)
+}
+
+fn check_nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    match rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::NONBLOCK) {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "the pipe would block")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

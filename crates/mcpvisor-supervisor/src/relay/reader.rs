@@ -1,0 +1,118 @@
+//! Reading what the server writes.
+use super::scratch;
+use super::shared::{Shared, lock};
+use mcpvisor_mcp::{Frame, Framer, Message};
+use std::io;
+use std::sync::Arc;
+use tokio::net::unix::pipe;
+
+/// Bytes that are read before other tasks get their turn.
+const TURN: usize = 1 << 20;
+/// The most that is read once the server is gone: no pipe holds more, unless an escaped process goes on writing.
+const LAST_BYTES: usize = 1 << 20;
+
+pub(super) struct Reader {
+    /// None after the end.
+    pipe: Option<Arc<pipe::Receiver>>,
+    framer: Framer,
+    on_end: Option<Box<dyn FnOnce() + Send>>,
+}
+
+enum Pumped {
+    Empty,
+    More,
+    Ended,
+}
+
+impl Reader {
+    pub(super) fn new(pipe: Arc<pipe::Receiver>, max_line: usize, on_end: Box<dyn FnOnce() + Send>) -> Self {
+        Self { pipe: Some(pipe), framer: Framer::new(max_line), on_end: Some(on_end) }
+    }
+}
+
+/// The reading task.
+pub(super) async fn run(shared: Arc<Shared>, pipe: Arc<pipe::Receiver>) {
+    loop {
+        let readable = pipe.readable().await.is_ok();
+        let mut reader = lock(&shared.reader);
+        let pumped = match readable {
+            true => shared.pump(&mut reader, TURN, |pipe, buffer| pipe.try_read(buffer)),
+            false => Pumped::Ended,
+        };
+        if matches!(pumped, Pumped::Ended) {
+            shared.close_reader(&mut reader);
+            shared.output_ended(&mut lock(&shared.state));
+            let on_end = reader.on_end.take();
+            drop(reader);
+            drop(pipe);
+            return on_end.into_iter().for_each(|on_end| on_end());
+        }
+        drop(reader);
+        if matches!(pumped, Pumped::More) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Shared {
+    /// Delivers what the server has still written, and closes its output.
+    pub(super) fn finish_reading(&self) {
+        let mut reader = lock(&self.reader);
+        reader.on_end = None;
+        // Read past the runtime, which may not have heard of this data yet.
+        self.pump(&mut reader, LAST_BYTES, |pipe, buffer| rustix::io::read(pipe, buffer).map_err(Into::into));
+        self.close_reader(&mut reader);
+    }
+
+    fn close_reader(&self, reader: &mut Reader) {
+        reader.pipe = None;
+        lock(&self.state).torn_bytes += reader.framer.finish();
+    }
+
+    fn pump(
+        &self,
+        reader: &mut Reader,
+        mut budget: usize,
+        read: impl Fn(&pipe::Receiver, &mut [u8]) -> io::Result<usize>,
+    ) -> Pumped {
+        let Some(pipe) = reader.pipe.clone() else { return Pumped::Ended };
+        scratch::with(|buffer| {
+            while budget > 0 {
+                match read(&pipe, buffer) {
+                    Ok(0) => return Pumped::Ended,
+                    Ok(count) => {
+                        self.feed(&mut reader.framer, &buffer[..count]);
+                        budget = budget.saturating_sub(count);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Pumped::Empty,
+                    Err(_) => return Pumped::Ended,
+                }
+            }
+            Pumped::More
+        })
+    }
+
+    fn feed(&self, framer: &mut Framer, mut input: &[u8]) {
+        while let Some(frame) = framer.next_frame(&mut input) {
+            // A line is parsed before the lock is taken, so that a big one keeps no caller from making its call.
+            match frame {
+                Frame::Line(line) => {
+                    let message = Message::parse(line);
+                    let mut state = lock(&self.state);
+                    let events = state.peer.handle_message(&message, line);
+                    self.handle(&mut state, events);
+                }
+                Frame::TooLong(over) => {
+                    let mut state = lock(&self.state);
+                    let events = state.peer.handle_too_long(&over, self.options.max_line);
+                    self.handle(&mut state, events);
+                }
+            }
+        }
+        let mut state = lock(&self.state);
+        if state.outbox.has_lines() {
+            self.write(&mut state);
+        }
+    }
+}
