@@ -46,7 +46,7 @@ pub(crate) fn main(args: RunArgs, globals: &Globals) -> ExitCode {
 fn run(args: &RunArgs, globals: &Globals) -> Result<u8, Failure> {
     let context = Context::of_this_process().map_err(Failure::here("read /proc/self/status"))?;
     let cwd = request::directory(args)?;
-    let open = request::open(args, &context)?;
+    let open = request::open(args, globals, &context)?;
     let streams = Streams::new().map_err(Failure::here("prepare the standard streams"))?;
     let mut link = Link::find(globals)?;
     let id = send_open(&mut link, &open, &streams, &cwd)?;
@@ -121,7 +121,7 @@ impl Shim<'_> {
         let wait = SessionWait {
             key: opened.session.key,
             generation: Some(opened.session.generation),
-            user: None,
+            user: self.globals.user,
             goal: Goal::Closed,
             deadline_ms: None,
         };

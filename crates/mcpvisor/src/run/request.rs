@@ -1,5 +1,5 @@
 //! The `session/open` of the shim.
-use crate::cli::RunArgs;
+use crate::cli::{Globals, RunArgs};
 use crate::run::context::{Context, environment};
 use crate::run::failure::Failure;
 use mcpvisor_control::params::{Descriptor, Direct, IfOpen, ServerDefinition, SessionOpen};
@@ -24,12 +24,13 @@ pub(crate) fn directory(args: &RunArgs) -> Result<OwnedFd, Failure> {
 }
 
 /// The request, without its descriptors.
-pub(crate) fn open(args: &RunArgs, context: &Context) -> Result<SessionOpen, Failure> {
+pub(crate) fn open(args: &RunArgs, globals: &Globals, context: &Context) -> Result<SessionOpen, Failure> {
     let name =
         args.name.clone().unwrap_or_else(|| default_name(args.command.first().map(OsString::as_os_str)));
     let command = texts(args.command.iter().cloned())?;
     Ok(SessionOpen {
         key: args.key.clone(),
+        user: globals.user,
         servers: vec![ServerDefinition::new(name, command)],
         environment: texts(environment(std::env::vars_os(), &args.env))?,
         umask: context.umask,
@@ -39,6 +40,7 @@ pub(crate) fn open(args: &RunArgs, context: &Context) -> Result<SessionOpen, Fai
         lease: Lease::Connection,
         // The streams of another shim can't be joined.
         if_open: IfOpen::Fail,
+        deadline_ms: globals.timeout.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
         direct: Some(Direct { descriptors: DESCRIPTORS.to_vec() }),
         ..SessionOpen::default()
     })

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn certificate(reason: &str, stage: &str, exit: serde_json::Value) -> CloseReport {
+    fn certificate(reason: &str, stage: &str, exit: &serde_json::Value) -> CloseReport {
         serde_json::from_value(json!({
             "key": "k", "generation": 1, "outcome": "closed", "proof": "cgroup", "reason": reason,
             "drained": null, "duration_ms": 1.0, "remaining": [],
@@ -93,21 +93,21 @@ mod tests {
 
     #[test]
     fn the_servers_own_status_counts_unless_the_client_left_first() {
-        let status = |reason, stage, exit| of_certificate(Some(&certificate(reason, stage, exit)));
-        assert_eq!(status("servers_ended", "itself", json!({"code": 0})), Ok(0));
-        assert_eq!(status("servers_failed", "itself", json!({"code": 3})), Ok(3));
-        assert_eq!(status("servers_failed", "itself", json!({"signal": "SEGV"})), Ok(139));
-        assert_eq!(status("servers_failed", "itself", json!({"signal": "34"})), Ok(162));
-        assert_eq!(status("requested", "sigterm", json!({"signal": "TERM"})), Ok(143));
-        assert_eq!(status("lease_ended", "sigkill", json!({"signal": "KILL"})), Ok(0));
-        assert_eq!(status("lease_ended", "stdin", json!({"code": 1})), Ok(0));
-        assert_eq!(status("internal", "sigkill", json!(null)).unwrap_err().status, 125);
+        let status = |reason, stage, exit: &_| of_certificate(Some(&certificate(reason, stage, exit)));
+        assert_eq!(status("servers_ended", "itself", &json!({"code": 0})), Ok(0));
+        assert_eq!(status("servers_failed", "itself", &json!({"code": 3})), Ok(3));
+        assert_eq!(status("servers_failed", "itself", &json!({"signal": "SEGV"})), Ok(139));
+        assert_eq!(status("servers_failed", "itself", &json!({"signal": "34"})), Ok(162));
+        assert_eq!(status("requested", "sigterm", &json!({"signal": "TERM"})), Ok(143));
+        assert_eq!(status("lease_ended", "sigkill", &json!({"signal": "KILL"})), Ok(0));
+        assert_eq!(status("lease_ended", "stdin", &json!({"code": 1})), Ok(0));
+        assert_eq!(status("internal", "sigkill", &json!(null)).unwrap_err().status, 125);
         assert_eq!(of_certificate(None).unwrap_err().status, 125);
     }
 
     #[test]
     fn what_could_not_be_killed_is_a_failure() {
-        let mut report = certificate("lease_ended", "sigkill", json!(null));
+        let mut report = certificate("lease_ended", "sigkill", &json!(null));
         report.outcome = CloseOutcome::Quarantined;
         assert_eq!(of_certificate(Some(&report)).unwrap_err().status, 125);
     }
