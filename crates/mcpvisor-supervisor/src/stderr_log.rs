@@ -128,20 +128,20 @@ impl StderrLog {
 
     async fn run(self, pipe: Arc<pipe::Receiver>) {
         loop {
-            let readable = pipe.readable().await.is_ok();
-            let mut source = lock(&self.0.source);
-            let pumped = match readable {
-                true => self.pump(&mut source, TURN, |pipe, buffer| pipe.try_read(buffer)),
-                false => Pumped::Ended,
+            let pumped = match pipe.readable().await {
+                Ok(()) => self.take_turn(),
+                Err(_) => Pumped::Ended,
             };
-            if matches!(pumped, Pumped::Ended) {
-                return self.end(&mut source);
-            }
-            drop(source);
-            if matches!(pumped, Pumped::More) {
-                tokio::task::yield_now().await;
+            match pumped {
+                Pumped::Empty => {}
+                Pumped::More => tokio::task::yield_now().await,
+                Pumped::Ended => return self.end(&mut lock(&self.0.source)),
             }
         }
+    }
+
+    fn take_turn(&self) -> Pumped {
+        self.pump(&mut lock(&self.0.source), TURN, |pipe, buffer| pipe.try_read(buffer))
     }
 
     fn pump(

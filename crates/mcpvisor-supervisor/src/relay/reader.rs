@@ -33,28 +33,35 @@ impl Reader {
 /// The reading task.
 pub(super) async fn run(shared: Arc<Shared>, pipe: Arc<pipe::Receiver>) {
     loop {
-        let readable = pipe.readable().await.is_ok();
-        let mut reader = lock(&shared.reader);
-        let pumped = match readable {
-            true => shared.pump(&mut reader, TURN, |pipe, buffer| pipe.try_read(buffer)),
-            false => Pumped::Ended,
+        let pumped = match pipe.readable().await {
+            Ok(()) => shared.take_turn(),
+            Err(_) => Pumped::Ended,
         };
-        if matches!(pumped, Pumped::Ended) {
-            shared.close_reader(&mut reader);
-            shared.output_ended(&mut lock(&shared.state));
-            let on_end = reader.on_end.take();
-            drop(reader);
-            drop(pipe);
-            return on_end.into_iter().for_each(|on_end| on_end());
+        match pumped {
+            Pumped::Empty => {}
+            Pumped::More => tokio::task::yield_now().await,
+            Pumped::Ended => break,
         }
-        drop(reader);
-        if matches!(pumped, Pumped::More) {
-            tokio::task::yield_now().await;
-        }
+    }
+    drop(pipe);
+    if let Some(on_end) = shared.reading_ended() {
+        on_end();
     }
 }
 
 impl Shared {
+    fn take_turn(&self) -> Pumped {
+        self.pump(&mut lock(&self.reader), TURN, |pipe, buffer| pipe.try_read(buffer))
+    }
+
+    /// Fails what is pending; whom to tell, the first time.
+    fn reading_ended(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        let mut reader = lock(&self.reader);
+        self.close_reader(&mut reader);
+        self.output_ended(&mut lock(&self.state));
+        reader.on_end.take()
+    }
+
     /// Delivers what the server has still written, and closes its output.
     pub(super) fn finish_reading(&self) {
         let mut reader = lock(&self.reader);
