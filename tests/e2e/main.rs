@@ -1,1 +1,13 @@
 //! End-to-end tests of mcpvisor over the built binaries, one module per promise.
+//!
+//! Each test is a scene of `mcpvisor-testkit`: when it has ended, the leak oracle looks for whatever it has left.
+#![cfg(test)]
+mod bad_input;
+mod cases_open;
+mod cases_run;
+mod frozen;
+mod lifecycle;
+mod many;
+mod run;
+mod signals;
+mod support;

@@ -282,7 +282,6 @@ impl Daemon {
     ///
     /// # Panics
     /// When it is not answered.
-    #[must_use]
     #[track_caller]
     pub fn status(&self) -> Value {
         self.connect().call("daemon/status", &json!({})).expect("a status is always given")

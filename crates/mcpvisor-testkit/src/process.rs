@@ -33,7 +33,7 @@ impl Process {
     /// Sends it a signal; nothing happens where it has ended.
     pub fn signal(&mut self, signal: Signal) {
         if self.ended.is_none() {
-            send(self.child.id(), signal);
+            send_signal(self.child.id(), signal);
         }
     }
 
@@ -109,8 +109,8 @@ pub fn ends_within(pid: u32, budget: Duration) -> bool {
     }
 }
 
-/// Signals a process by its number.
-pub(crate) fn send(pid: u32, signal: Signal) {
+/// Signals a process by its number; one that has ended is passed over.
+pub fn send_signal(pid: u32, signal: Signal) {
     if let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = rustix::process::kill_process(raw, signal);
     }

@@ -183,7 +183,8 @@ impl Scene {
     }
 
     /// The environment of what is run in this scene. Small and always the same, whatever the developer has set.
-    fn environment(&self) -> Vec<(OsString, OsString)> {
+    #[must_use]
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut env: Vec<(OsString, OsString)> = Vec::new();
         for name in ["PATH", "HOME", "USER", "LOGNAME"] {
             if let Some(value) = std::env::var_os(name) {
@@ -228,6 +229,19 @@ impl Scene {
                 std::thread::park_timeout(Duration::from_millis(40));
             }
         })
+    }
+
+    /// Removes the empty cgroups of the scene; for a test in which a daemon has ended without being able to.
+    pub fn sweep_cgroups(&self) {
+        for dir in self.cgroup.iter().flat_map(TestCgroup::below) {
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
+
+    /// Ends everything that runs in the scene; for what a test has started without mcpvisor, to compare.
+    pub fn discard(&self) {
+        self.sightings().end_all(self);
+        let _ = std::fs::remove_file(self.pids_file());
     }
 
     fn end(&self, watch: std::thread::JoinHandle<()>) {
@@ -327,6 +341,12 @@ impl Invocation<'_> {
     pub fn streams(mut self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Self {
         self.streams = Some([stdin, stdout, stderr]);
         self
+    }
+
+    /// The command itself, for a test that starts it through another program.
+    #[must_use]
+    pub fn words(self) -> Vec<OsString> {
+        self.words
     }
 
     /// Starts it.

@@ -1,0 +1,285 @@
+//! Every misbehaving server through `mcpvisor run`, on both containments: the bytes are those of a direct start, the status is
+//! right, and nothing remains.
+use crate::support::{assert_closed, case, on_both};
+use mcpvisor_testkit::{
+    Containment, Daemon, SOON, Scene, Setup, Signal, Stdio, handshake, procfs, shell_status,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How the bytes of both ways are compared.
+#[derive(Debug, Clone, Copy)]
+enum Compare {
+    /// Byte for byte.
+    Exactly,
+    /// As lines in any order, where the server itself writes from two threads.
+    Lines,
+    /// Whole, but for what must differ between two processes.
+    Probe,
+}
+
+/// One row: a server, and what is said to it.
+struct Row {
+    case: &'static str,
+    env: &'static [(&'static str, &'static str)],
+    talk: fn(&mut Stdio),
+    compare: Compare,
+    /// The status of `run`.
+    status: i32,
+}
+
+impl Row {
+    const fn new(case: &'static str) -> Self {
+        Self { case, env: &[], talk: usual, compare: Compare::Exactly, status: 0 }
+    }
+    const fn env(self, env: &'static [(&'static str, &'static str)]) -> Self {
+        Self { env, ..self }
+    }
+    const fn talk(self, talk: fn(&mut Stdio)) -> Self {
+        Self { talk, ..self }
+    }
+    const fn compare(self, compare: Compare) -> Self {
+        Self { compare, ..self }
+    }
+    const fn status(self, status: i32) -> Self {
+        Self { status, ..self }
+    }
+}
+
+/// The handshake, the tools, one call.
+fn usual(server: &mut Stdio) {
+    server.initialize();
+    list(server);
+    call(server, &json!({"text": "hällo"}));
+}
+
+fn list(server: &mut Stdio) {
+    let id = server.request("tools/list", json!({}));
+    assert!(server.answer(id, SOON).is_some(), "tools/list is answered");
+}
+
+fn call(server: &mut Stdio, arguments: &Value) {
+    let answer = server.call_tool("echo", arguments);
+    assert!(answer.get("result").is_some(), "{answer}");
+}
+
+/// `initialize` is never answered.
+fn unanswered(server: &mut Stdio) {
+    server.request("initialize", handshake());
+    mcpvisor_testkit::eventually("the line on stderr", SOON, || {
+        server.stderr_text().contains("still loading")
+    });
+}
+
+/// It ends before anything is said.
+fn nothing(server: &mut Stdio) {
+    assert!(server.output_ends(SOON), "its output ends");
+}
+
+/// It dies in a call; a torn frame comes first.
+fn dies(server: &mut Stdio) {
+    server.initialize();
+    server.request("tools/call", json!({"name": "echo", "arguments": {"partial": true}}));
+    assert!(server.output_ends(SOON), "its output ends");
+}
+
+fn flood(server: &mut Stdio) {
+    usual(server);
+    let all = |bytes: &[u8]| (bytes.split(|b| *b == b'\n').count() > 5003).then_some(());
+    assert!(server.wait_for(SOON * 3, all).is_some(), "all notifications come");
+}
+
+/// Answers the server's own requests.
+fn serve(server: &mut Stdio) {
+    server.initialize();
+    let id = server.request("tools/call", json!({"name": "echo", "arguments": {}}));
+    for asked in ["srv-ping", "srv-roots", "srv-sample", "srv-elicit"] {
+        let there = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(asked).then_some(());
+        assert!(server.wait_for(SOON, there).is_some(), "{asked} comes");
+        server.send(&json!({"jsonrpc": "2.0", "id": asked, "result": {}}));
+    }
+    assert!(server.answer(id, SOON).is_some(), "the call is answered");
+}
+
+/// Cancels a call; the late answer comes all the same.
+fn cancel(server: &mut Stdio) {
+    server.initialize();
+    let id = server.request("tools/call", json!({"name": "echo", "arguments": {"text": "late"}}));
+    server.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    assert!(server.answer(id, SOON).is_some(), "the late answer comes");
+}
+
+/// It closes its standard output after the first call.
+fn closes_stdout(server: &mut Stdio) {
+    server.initialize();
+    call(server, &json!({"text": "last words"}));
+    assert!(server.output_ends(SOON), "its output ends");
+}
+
+/// It stops itself after its first answer.
+fn stops(server: &mut Stdio) {
+    server.initialize();
+    call(server, &json!({"text": "before the stop"}));
+}
+
+fn out_of_order(server: &mut Stdio) {
+    server.initialize();
+    let slow =
+        server.request("tools/call", json!({"name": "echo", "arguments": {"text": "slow", "delay_ms": 400}}));
+    call(server, &json!({"text": "fast", "delay_ms": 0}));
+    assert!(server.answer(slow, SOON).is_some(), "the slow one is answered");
+}
+
+fn modern(server: &mut Stdio) {
+    let refused = server.request("initialize", handshake());
+    assert!(server.answer(refused, SOON).is_some(), "the refusal comes");
+    let discover = server.request("server/discover", json!({}));
+    assert!(server.answer(discover, SOON).is_some(), "the modern era answers");
+    call(server, &json!({"text": "stateless"}));
+}
+
+fn probe(server: &mut Stdio) {
+    server.initialize();
+    assert!(server.call_tool("probe", &json!({})).get("result").is_some());
+}
+
+/// What a play leaves: bytes, and the status of the process that was started.
+struct Heard {
+    bytes: Vec<u8>,
+    status: Option<i32>,
+}
+
+/// Plays the row with the server as our own child, and ends whatever that leaves.
+fn directly(scene: &Scene, row: &Row) -> Heard {
+    let mut command = scene.command("python3").arg(case(row.case));
+    for (name, value) in row.env {
+        command = command.env(name, value);
+    }
+    let mut server = Stdio::start(command);
+    (row.talk)(&mut server);
+    server.close_stdin();
+    // Some never leave by themselves: that is their fault, and the reason for this project.
+    let status = server.process().wait_within(Duration::from_millis(300)).map(shell_status);
+    let bytes = server.bytes();
+    server.process().signal(Signal::KILL);
+    drop(server);
+    scene.discard();
+    Heard { bytes, status }
+}
+
+/// Plays the row through `run`.
+fn through_run(scene: &Scene, daemon: &Daemon, row: &Row) -> Heard {
+    let socket = daemon.socket().to_string_lossy().into_owned();
+    let mut command =
+        scene.mcpvisor(&["--socket", &socket, "run", "--key", "case", "--", "python3"]).arg(case(row.case));
+    for (name, value) in row.env {
+        command = command.env(name, value);
+    }
+    let mut server = Stdio::start(command);
+    (row.talk)(&mut server);
+    server.close_stdin();
+    let status = shell_status(server.wait(SOON));
+    assert!(server.output_ends(SOON), "the output ends with the shim");
+    Heard { bytes: server.bytes(), status: Some(status) }
+}
+
+/// What two processes can't have in common is taken out of a probe's answer.
+fn comparable(bytes: &[u8]) -> Vec<Value> {
+    let mut lines = Vec::new();
+    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let mut message: Value = serde_json::from_slice(line).expect("a probe speaks JSON");
+        let text = message["result"]["content"][0]["text"].as_str().map(str::to_owned);
+        if let Some(mut told) = text.and_then(|text| serde_json::from_str::<Value>(&text).ok()) {
+            for name in ["pid", "ppid", "pgid", "sid", "cgroup"] {
+                told[name] = Value::Null;
+            }
+            if let Some(env) = told["env"].as_array_mut() {
+                env.retain(|name| name != "MCPVISOR_SCOPE");
+            }
+            // Pipes have numbers; that they are pipes is what matters.
+            if let Some(fds) = told["fds"].as_object_mut() {
+                for target in fds.values_mut() {
+                    *target = json!(target.as_str().and_then(|target| target.split(':').next()));
+                }
+            }
+            message["result"]["content"][0]["text"] = told;
+        }
+        lines.push(message);
+    }
+    lines
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(3000)]).into_owned();
+    format!("{} bytes: {text}", bytes.len())
+}
+
+fn play(scene: &Arc<Scene>, containment: Containment, row: &Row) {
+    let direct = directly(scene, row);
+    let daemon = Daemon::start(scene, &Setup::on(containment).quick());
+    let run = through_run(scene, &daemon, row);
+    let (ours, theirs) = (&run.bytes, &direct.bytes);
+    let same = match row.compare {
+        Compare::Exactly => ours == theirs,
+        Compare::Lines => {
+            let sorted = |bytes: &[u8]| {
+                let mut lines: Vec<Vec<u8>> =
+                    bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+                lines.sort();
+                lines
+            };
+            sorted(ours) == sorted(theirs)
+        }
+        Compare::Probe => comparable(ours) == comparable(theirs),
+    };
+    assert!(same, "other bytes than directly\n--- direct\n{}\n--- run\n{}", shown(theirs), shown(ours));
+    assert_eq!(run.status, Some(row.status), "the status of run (directly: {:?})", direct.status);
+    // The shim left after the teardown: now, at once, nothing of it may be there.
+    for (role, pid) in scene.noted() {
+        assert!(!procfs::exists(pid), "{role} {pid} outlives run");
+    }
+    let waited = daemon.cli(&["wait", "case", "--timeout", "5s"]).ok();
+    assert_closed(&waited["certificate"], containment);
+    for (_, pid) in scene.noted() {
+        crate::support::record(&waited["certificate"], pid);
+    }
+    daemon.finish();
+}
+
+macro_rules! rows {
+    ($($name:ident = $row:expr;)*) => {
+        on_both! { $($name = |scene, containment| play(scene, containment, &$row);)* }
+    };
+}
+
+rows! {
+    ignores_eof = Row::new("01-ignore-eof");
+    ignores_sigterm = Row::new("02-ignore-sigterm");
+    double_fork = Row::new("03-double-fork-daemon");
+    behind_a_shell = Row::new("04-sh-wrapper");
+    banner = Row::new("05-stdout-banner");
+    glued_banner = Row::new("05-stdout-banner").env(&[("BUG_GLUE", "1")]);
+    crlf_and_bom = Row::new("06-crlf-bom");
+    huge_line = Row::new("07-huge-line");
+    never_answers = Row::new("08-init-never").talk(unanswered);
+    slow_start = Row::new("09-init-slow").env(&[("BUG_DELAY", "0.5")]);
+    exits_at_once = Row::new("10-exit-at-once").talk(nothing).status(3);
+    dies_in_a_call = Row::new("11-dies-mid-call").talk(dies).status(137);
+    stderr_flood = Row::new("12-stderr-flood").env(&[("BUG_BYTES", "20000000")]);
+    notification_flood = Row::new("13-notify-flood").env(&[("BUG_COUNT", "5000")]).talk(flood).compare(Compare::Lines);
+    ids_of_another_type = Row::new("14-string-id");
+    requests_of_its_own = Row::new("15-server-requests").talk(serve);
+    ignores_cancel = Row::new("16-ignore-cancel").env(&[("BUG_DELAY", "0.3")]).talk(cancel);
+    closes_its_stdout = Row::new("18-close-stdout").talk(closes_stdout);
+    tiny_writes = Row::new("20-tiny-writes");
+    several_in_one_write = Row::new("21-two-in-one-write");
+    list_changed = Row::new("23-list-changed");
+    stops_itself = Row::new("24-sigstop").talk(stops);
+    odd_protocol = Row::new("28-odd-protocol");
+    probed = Row::new("29-probe").talk(probe).compare(Compare::Probe);
+    saves_at_its_end = Row::new("30-slow-exit").env(&[("BUG_DELAY", "0.2")]);
+    grows = Row::new("32-mem-grow").env(&[("BUG_MB", "4")]);
+    answers_out_of_order = Row::new("34-out-of-order").talk(out_of_order);
+    modern_only = Row::new("36-modern-only").talk(modern);
+}
