@@ -1,7 +1,7 @@
 //! Direct mode: the server is born with its client's stdin and stdout; the daemon keeps a copy of stdin, to notice the
 //! client's hang-up, and nothing of stdout.
 use crate::api::DirectStreams;
-use crate::relay::HangUp;
+use crate::relay::hangup::HangUp;
 use mcpvisor_process::Stdio;
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,8 +1,28 @@
 //! The actors that drive the lifecycle machines, and the relay (data plane).
+//!
+//! A registry actor serializes admission, drain and teardown; a session's actor owns its servers' actors; each is a thin
+//! driver of its pure machine in `mcpvisor-lifecycle`. The kernel's handles are the reaper's, in `mcpvisor-process`: an
+//! actor that is lost takes nothing with it, and acknowledges nothing.
 pub mod api;
+mod catalogue;
+mod certificate;
+mod clock;
+mod core;
+mod definition;
+mod direct;
 mod gate;
+mod logs;
+mod lost;
+mod record;
+mod registry_actor;
 mod relay;
-mod skeleton;
+mod server_actor;
+mod session_actor;
 mod stderr_log;
+mod supervisor;
+
 pub use api::*;
-pub use skeleton::Supervisor;
+pub use supervisor::Supervisor;
+
+#[cfg(test)]
+mod tests;

@@ -88,7 +88,7 @@ pub(crate) fn reap_session(core: &Arc<Core>, record: &Arc<SessionRecord>) {
     record.gate.close(Box::new(|| ()));
     for server in &record.servers {
         if let Some(connection) = &server.live().connection {
-            connection.settle();
+            connection.settle("the session is being reaped");
         }
     }
     let budget = record.servers.iter().map(|server| server.spec.kill_wait).max().unwrap_or_default();

@@ -35,7 +35,6 @@ pub(crate) enum RegistryMsg {
     #[cfg(test)]
     Panic,
 }
-impl ractor::Message for RegistryMsg {}
 
 pub(crate) struct RegistryActor;
 

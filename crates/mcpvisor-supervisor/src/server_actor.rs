@@ -7,14 +7,15 @@ use crate::certificate;
 use crate::clock::{Alarm, Clock};
 use crate::direct;
 use crate::record::{ServerRecord, SessionRecord};
-use crate::relay::{Connection, ConnectionOptions, Handshake, HandshakeError};
+use crate::relay::{Connection, ConnectionOptions, Handshake};
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::StderrLog;
 use mcpvisor_lifecycle::Incarnation;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_lifecycle::server::{
-    Failure, Mode, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState, Stage,
+    Failure, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState, Stage,
 };
+use mcpvisor_mcp::HandshakeError;
 use mcpvisor_process::{
     Containment, Cwd, Exit, LaunchError, LaunchErrorKind, LaunchSpec, Launched, ScopeFact, ScopeId, Stdio,
 };
@@ -45,7 +46,6 @@ pub(crate) enum ServerMsg {
     #[cfg(test)]
     Panic,
 }
-impl ractor::Message for ServerMsg {}
 
 pub(crate) struct ServerActor;
 
@@ -279,7 +279,7 @@ impl Driver {
             let on_end = Box::new(move || {
                 let _ = ended.send_message(ServerMsg::OutputEnded(incarnation));
             });
-            let options = ConnectionOptions::new(record.spec.max_line);
+            let options = ConnectionOptions { max_line: record.spec.max_line, ..ConnectionOptions::default() };
             let connection = Connection::start(stdin, stdout, options, on_end)?;
             record.live().connection = Some(connection);
         }
@@ -374,7 +374,7 @@ impl Driver {
         let mut live = self.arguments.record.live();
         live.pid = None;
         if let Some(connection) = live.connection.take() {
-            live.noise = connection.stats().first_noise;
+            live.noise = connection.stats().noise;
             connection.end();
         }
         drop(live);

@@ -34,7 +34,6 @@ pub(crate) enum SessionMsg {
     #[cfg(test)]
     PanicServer(ServerName),
 }
-impl ractor::Message for SessionMsg {}
 
 pub(crate) struct SessionActor;
 
@@ -210,7 +209,7 @@ impl Driver {
         for server in &self.record.servers {
             let connection = server.live().connection.clone();
             if let Some(connection) = connection {
-                connection.settle();
+                connection.settle("the session is being closed");
             }
         }
     }

@@ -406,7 +406,7 @@ impl Supervisor {
                 permit.finish();
                 Ok(result)
             }
-            Err(CallError::Settled) => {
+            Err(CallError::Settled(_)) => {
                 permit.cancel();
                 Err(Failure::SessionClosing { session: record.id })
             }
