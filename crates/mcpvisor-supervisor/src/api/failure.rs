@@ -1,0 +1,129 @@
+//! Why a request was not done.
+use mcpvisor_lifecycle::{ServerName, SessionId};
+use mcpvisor_process::Exit;
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// Why a server failed.
+#[derive(Debug, Clone)]
+pub struct StartFailure {
+    /// Which one.
+    pub server: ServerName,
+    /// `not_found`, `not_executable`, `directory`, `hung`, `resources`, `killed`, `launch`, `handshake`, `timeout`, `exited`,
+    /// `output_ended`, `restart_limit` or `internal`.
+    pub cause: &'static str,
+    /// A sentence for a person, without the server's name.
+    pub message: String,
+    /// How its main process ended.
+    pub exit: Option<Exit>,
+    /// The end of its stderr, escaped.
+    pub stderr_tail: String,
+}
+
+/// Why a request was not done. The daemon maps each to a kind of the control protocol.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Failure {
+    /// No session has this key, or it is another user's.
+    #[error("no session has this key")]
+    NotFound,
+    /// The key is open with another definition, or joining was not wanted.
+    #[error("the session is open with another definition")]
+    SessionExists {
+        /// The one that is open.
+        session: SessionId,
+    },
+    /// It is being torn down.
+    #[error("the session is being closed")]
+    SessionClosing {
+        /// Which one.
+        session: SessionId,
+    },
+    /// It was closed before it was ready.
+    #[error("the session was closed")]
+    SessionClosed {
+        /// Which one.
+        session: SessionId,
+    },
+    /// It failed before it was ready.
+    #[error("the session failed")]
+    SessionFailed {
+        /// Which one.
+        session: SessionId,
+        /// Why.
+        failure: Option<StartFailure>,
+    },
+    /// The open's session failed to start; nothing of it is left.
+    #[error("a server could not be started")]
+    StartFailed {
+        /// Which one.
+        session: SessionId,
+        /// The start timeout ran out.
+        timeout: bool,
+        /// Why.
+        failure: Option<StartFailure>,
+    },
+    /// Something of it could not be killed.
+    #[error("the session's processes could not be killed")]
+    Quarantined {
+        /// Which one.
+        session: SessionId,
+    },
+    /// A limit on sessions is reached.
+    #[error("the limit is reached")]
+    CapacityExhausted {
+        /// `total`, `user` or `tenant`.
+        scope: &'static str,
+        /// How many there are.
+        used: usize,
+        /// How many there may be.
+        limit: usize,
+        /// When to try again, at the earliest.
+        retry_after: Duration,
+    },
+    /// Nothing more is admitted.
+    #[error("the daemon is draining")]
+    Draining,
+    /// The named generation is over.
+    #[error("the generation is over")]
+    StaleGeneration {
+        /// Which one.
+        session: SessionId,
+    },
+    /// A retry of the kill was asked for a session that needs none.
+    #[error("the session is not quarantined")]
+    NotQuarantined {
+        /// Which one.
+        session: SessionId,
+    },
+    /// The request's deadline has passed; what it began goes on where it says so.
+    #[error("the deadline has passed")]
+    DeadlineExceeded,
+    /// The requester cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// The server is gone, or is being restarted. The call may have been carried out.
+    #[error("the server has ended")]
+    ServerExited {
+        /// Which one.
+        server: ServerName,
+        /// How its main process ended, where that is known already.
+        exit: Option<Exit>,
+        /// The end of its stderr, escaped.
+        stderr_tail: String,
+    },
+    /// It can't be asked of this session.
+    #[error("{0}")]
+    Unsupported(String),
+    /// It makes no sense, or names what is not there.
+    #[error("{0}")]
+    Invalid(String),
+    /// Too many calls wait for this server.
+    #[error("too many calls in flight")]
+    Overloaded,
+    /// The server's own answer was a JSON-RPC error: the error object, as it came.
+    #[error("the server answered with an error")]
+    ServerError(Box<RawValue>),
+    /// A part of the daemon broke; what it held is being reaped.
+    #[error("{0}")]
+    Internal(String),
+}

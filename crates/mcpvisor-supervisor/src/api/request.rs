@@ -1,0 +1,117 @@
+//! What is to be opened.
+use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, RegistryConfig};
+use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::{KeyRef, ServerName, Tenant};
+use mcpvisor_process::{Credentials, ResourceLimit};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What the supervision tree is started with.
+#[derive(Debug, Clone)]
+pub struct SupervisorConfig {
+    /// Limits and retention.
+    pub registry: RegistryConfig,
+}
+
+/// How to start one server. Everything is resolved: no variables are left.
+#[derive(Debug, Clone)]
+pub struct ServerSpec {
+    /// Its name in the session.
+    pub name: ServerName,
+    /// As execvp(3) takes it; looked for in the `PATH` of `env`.
+    pub program: CString,
+    /// The arguments, `argv[0]` included.
+    pub args: Vec<CString>,
+    /// The whole environment, `NAME=VALUE`.
+    pub env: Vec<CString>,
+    /// The working directory; none takes the daemon's (or in direct mode the client's).
+    pub cwd: Option<PathBuf>,
+    /// The file mode creation mask; none takes the daemon's.
+    pub umask: Option<u32>,
+    /// Resource limits that are set; others are the daemon's.
+    pub limits: Vec<ResourceLimit>,
+    /// The nice value; none takes the daemon's.
+    pub nice: Option<i32>,
+    /// Signals that stay ignored; all others have their default dispositions.
+    pub ignored_signals: Vec<i32>,
+    /// Whom it runs as; none runs it as the daemon does.
+    pub credentials: Option<Credentials>,
+    /// Sets `no_new_privs` (prctl(2)).
+    pub no_new_privs: bool,
+    /// Most memory of its scope, in bytes, where the memory controller is there.
+    pub memory_max: Option<u64>,
+    /// Most processes of its scope, where the pids controller is there.
+    pub pids_max: Option<u64>,
+    /// How it is spoken to.
+    pub mode: Mode,
+    /// Its final failure fails the session.
+    pub required: bool,
+    /// When it is started again.
+    pub restart: Restart,
+    /// At most so many restarts …
+    pub restart_intensity: u32,
+    /// … in this time.
+    pub restart_period: Duration,
+    /// From launch to ready.
+    pub start: Duration,
+    /// From end of file to SIGTERM.
+    pub stdin_grace: Duration,
+    /// From SIGTERM to the kill.
+    pub term_grace: Duration,
+    /// From the kill to quarantine.
+    pub kill_wait: Duration,
+    /// The longest line of the server, in bytes.
+    pub max_line: usize,
+}
+
+/// What a direct session's client hands over. The descriptors' flags are the client's own and are never changed.
+#[derive(Debug)]
+pub struct DirectStreams {
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: Option<OwnedFd>,
+    /// What is watched for the client's hang-up once the server has its own.
+    pub(crate) copy: Option<OwnedFd>,
+    /// The write end of a pipe that the client made for stderr, non-blocking; what does not fit is dropped.
+    pub(crate) stderr: Option<OwnedFd>,
+    /// The client's working directory, as an `O_PATH` descriptor.
+    pub(crate) cwd: Option<OwnedFd>,
+}
+
+impl DirectStreams {
+    /// The client's own stdin and stdout, both pipes or sockets; the write end of a pipe that it made for stderr; its working
+    /// directory as an `O_PATH` descriptor.
+    #[must_use]
+    pub fn new(stdin: OwnedFd, stdout: OwnedFd, stderr: Option<OwnedFd>, cwd: Option<OwnedFd>) -> Self {
+        Self { stdin: Some(stdin), stdout: Some(stdout), copy: None, stderr, cwd }
+    }
+}
+
+/// A session to be opened.
+#[derive(Debug)]
+pub struct OpenRequest {
+    /// Owner and key.
+    pub key: KeyRef,
+    /// The quota group.
+    pub tenant: Option<Tenant>,
+    /// For `list` and batch closes.
+    pub labels: BTreeMap<String, String>,
+    /// Its servers, at least one; of a direct session exactly one.
+    pub servers: Vec<ServerSpec>,
+    /// How long admitted calls may take to finish at a close.
+    pub drain: Duration,
+    /// Direct mode: the client's own streams.
+    pub direct: Option<DirectStreams>,
+    /// What to do where the key is being torn down.
+    pub if_closing: IfClosing,
+    /// What to do where the key is open with the same definition.
+    pub if_open: IfOpen,
+    /// False: answered when admitted, and not cancelled when its requester goes.
+    pub wait: bool,
+    /// When the requester's patience ends.
+    pub deadline: Option<Instant>,
+    /// What `show` tells: `none`, `connection`.
+    pub lease: String,
+}

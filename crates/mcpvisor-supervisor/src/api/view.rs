@@ -1,0 +1,238 @@
+//! What is told of sessions, servers and processes.
+use super::failure::StartFailure;
+use mcpvisor_lifecycle::registry::Counts;
+use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
+use mcpvisor_lifecycle::session::{CloseReason, SessionState};
+use mcpvisor_lifecycle::{Generation, ServerName, SessionKey, Tenant, Uid};
+use mcpvisor_process::{ContainmentKind, Exit, ProcessRecord};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How an open ended well.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// The session.
+    pub session: SessionView,
+    /// This open started it; false where it joined.
+    pub created: bool,
+}
+
+/// A session, for `show` and `list`.
+#[derive(Debug, Clone)]
+pub struct SessionView {
+    /// Its owner's name for it.
+    pub key: SessionKey,
+    /// Its number among its owner's.
+    pub generation: Generation,
+    /// Its owner.
+    pub owner: Uid,
+    /// Its public state.
+    pub state: SessionState,
+    /// Its quota group.
+    pub tenant: Option<Tenant>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// When it was admitted.
+    pub created_at: SystemTime,
+    /// `none` or `connection`.
+    pub lease: String,
+    /// Clients attached; none where that can't be known.
+    pub attached: Option<usize>,
+    /// Calls in flight; none where they don't pass through the daemon.
+    pub in_flight: Option<usize>,
+    /// What contains its processes.
+    pub containment: ContainmentKind,
+    /// Its servers, as defined.
+    pub servers: Vec<ServerView>,
+}
+
+/// A server of a session, for `show`.
+#[derive(Debug, Clone)]
+pub struct ServerView {
+    /// Its name.
+    pub name: ServerName,
+    /// Its public state.
+    pub state: ServerState,
+    /// How it is spoken to.
+    pub mode: Mode,
+    /// Its main process.
+    pub pid: Option<u32>,
+    /// Launches after the first.
+    pub restarts: u32,
+    /// `legacy` or `modern`, once negotiated.
+    pub era: Option<&'static str>,
+    /// The revision, once negotiated.
+    pub protocol: Option<String>,
+    /// How many tools it has, once listed.
+    pub tools: Option<usize>,
+    /// Calls in flight.
+    pub in_flight: Option<usize>,
+    /// Why it last failed.
+    pub last_error: Option<String>,
+    /// What its state waits for.
+    pub waits_for: Option<Waits>,
+}
+
+/// What a state waits for.
+#[derive(Debug, Clone)]
+pub struct Waits {
+    /// In words.
+    pub what: &'static str,
+    /// For how long already.
+    pub since: Duration,
+    /// For how long still; none waits without a bound.
+    pub left: Option<Duration>,
+}
+
+/// How a close ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is left, by proof.
+    Closed,
+    /// The kill's budget ran out with something left.
+    Quarantined,
+    /// The teardown has begun (nobody waited for it).
+    Stopping,
+}
+
+/// By whose word nothing is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// The cgroup is empty.
+    Cgroup,
+    /// The keeper has no child.
+    Keeper,
+    /// None; a search found nothing, or something is left.
+    None,
+}
+
+/// The death certificate.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// The session's key.
+    pub key: SessionKey,
+    /// Its generation.
+    pub generation: Generation,
+    /// How the close ended.
+    pub outcome: Outcome,
+    /// The session's state with it.
+    pub state: SessionState,
+    /// By whose word.
+    pub proof: Proof,
+    /// Why it was closed.
+    pub reason: CloseReason,
+    /// Calls that were in flight at the close and finished.
+    pub drained_finished: u64,
+    /// Calls that were in flight at the close and were cancelled.
+    pub drained_cancelled: u64,
+    /// From the close to this certificate.
+    pub duration: Duration,
+    /// Its servers, as defined.
+    pub servers: Vec<ServerCertificate>,
+    /// What is left of a quarantined session: pid and command.
+    pub remaining: Vec<(u32, String)>,
+    /// From the last process's exit to the moment that this was written.
+    pub acknowledged_after: Option<Duration>,
+    /// Why the session failed, where it did.
+    pub failure: Option<StartFailure>,
+}
+
+/// One server in a certificate.
+#[derive(Debug, Clone)]
+pub struct ServerCertificate {
+    /// Its name.
+    pub name: ServerName,
+    /// The rung in force when its main process ended.
+    pub stage: Stage,
+    /// How its main process ended; none where there was none.
+    pub exit: Option<Exit>,
+    /// From the begin of its teardown to the last reap.
+    pub duration: Duration,
+    /// Those seen during the teardown, and those that were reaped.
+    pub processes: Vec<ProcessRecord>,
+    /// Most memory that its scope had, where that is known.
+    pub peak_memory_bytes: Option<u64>,
+    /// Processor time of its scope, where that is known.
+    pub cpu: Option<Duration>,
+}
+
+/// A wait's answer.
+#[derive(Debug, Clone)]
+pub struct Waited {
+    /// The session's key.
+    pub key: SessionKey,
+    /// Its generation.
+    pub generation: Generation,
+    /// Its state.
+    pub state: SessionState,
+    /// False: the deadline came first.
+    pub reached: bool,
+    /// The certificate, where there is one.
+    pub certificate: Option<Arc<Certificate>>,
+}
+
+/// A tool.
+#[derive(Debug, Clone)]
+pub struct ToolView {
+    /// Its published name.
+    pub name: String,
+    /// Whose it is.
+    pub server: ServerName,
+    /// The tool as the server tells it, whole.
+    pub raw: Arc<RawValue>,
+}
+
+/// A line of a server's stderr.
+#[derive(Debug, Clone)]
+pub struct LogLine {
+    /// Whose.
+    pub server: ServerName,
+    /// When it was read.
+    pub at: SystemTime,
+    /// As the server wrote it, without the newline, at most 8 KiB. Not escaped.
+    pub bytes: Vec<u8>,
+    /// Lines dropped just before this one.
+    pub dropped: u64,
+}
+
+/// A process of a session.
+#[derive(Debug, Clone)]
+pub struct ProcessView {
+    /// Its pid.
+    pub pid: u32,
+    /// Its parent's.
+    pub ppid: u32,
+    /// The session's key.
+    pub key: SessionKey,
+    /// The session's generation.
+    pub generation: Generation,
+    /// The server that it belongs to.
+    pub server: ServerName,
+    /// Its command line.
+    pub command: String,
+    /// Its resident memory.
+    pub memory_bytes: u64,
+    /// Its processor time.
+    pub cpu: Duration,
+    /// It has left its server's process group.
+    pub escaped: bool,
+}
+
+/// The daemon as a whole.
+#[derive(Debug, Clone)]
+pub struct StatusView {
+    /// How many sessions there are.
+    pub counts: Counts,
+    /// Nothing more is admitted.
+    pub draining: bool,
+    /// Live processes of all sessions.
+    pub processes: usize,
+    /// What contains processes.
+    pub containment: ContainmentKind,
+    /// Since the start of the supervision tree.
+    pub uptime: Duration,
+    /// What has happened since then.
+    pub counters: BTreeMap<&'static str, u64>,
+}
