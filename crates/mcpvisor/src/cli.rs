@@ -1,0 +1,286 @@
+//! The command line.
+mod values;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use mcpvisor_control::params::{Goal, IfClosing, IfOpen};
+use mcpvisor_control::{Lease, SessionKey, SessionRef, Tenant};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use values::{
+    AssignmentParser, LogTarget, ServerCommand, duration, goal, if_closing, if_open, label, server_command,
+};
+
+/// Opens and closes sessions of MCP servers, and proves that nothing of them is left.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mcpvisor",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    propagate_version = false
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Globals {
+    /// The daemon's socket [env: MCPVISOR_SOCKET]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Start a daemon of this command's own, which ends with it, sessions first
+    #[arg(long, global = true, conflicts_with = "socket")]
+    pub(crate) private: bool,
+    /// What a private daemon holds processes with
+    #[arg(long, global = true, value_name = "KIND", value_parser = ["auto", "cgroup", "keeper"])]
+    pub(crate) containment: Option<String>,
+    /// Print one JSON document (one a line for what streams)
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print no more than is asked for
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// When to colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+    /// Act on another user's sessions (administrators)
+    #[arg(long, global = true, value_name = "UID")]
+    pub(crate) user: Option<u32>,
+    /// Give up after this time: 500ms, 30s, 5m, 4h
+    #[arg(long, global = true, value_name = "D", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a server in place of its command, and leave nothing of it behind
+    Run(RunArgs),
+    /// Open a session, and answer when its servers are ready
+    Open(Box<OpenArgs>),
+    /// Close sessions, and answer with their certificates when everything is reaped
+    Close(CloseArgs),
+    /// Wait until a session is closed, or ready
+    Wait(WaitArgs),
+    /// List sessions
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Show one session in full
+    Show(SessionArgs),
+    /// List the processes of sessions
+    Ps(PsArgs),
+    /// Show the daemon's state
+    Status,
+    /// List a session's tools
+    Tools(SessionArgs),
+    /// Call a tool
+    Call(CallArgs),
+    /// Show what servers wrote to stderr
+    Logs(LogsArgs),
+    /// Try the kill of a quarantined session again
+    Kill(SessionArgs),
+    /// Tell what this machine allows, and which MCP servers are orphaned here
+    Doctor,
+    /// Let the daemon admit nothing more
+    Drain,
+    /// Close all sessions and end the daemon
+    Shutdown(ShutdownArgs),
+    /// Show the main job: open a session, call a tool, close, prove that nothing is left
+    Demo,
+    /// Run the daemon in the foreground (`mcpvisor daemon --help` tells its options)
+    #[command(disable_help_flag = true)]
+    Daemon {
+        /// The daemon's own options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+        args: Vec<OsString>,
+    },
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, as roff
+    Man,
+    /// The bundled servers of `demo`
+    #[command(hide = true)]
+    DemoServer {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The session's key; made up where left out
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<SessionKey>,
+    /// The server's name; the program's where left out
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<mcpvisor_control::ServerName>,
+    /// Set a variable for the server
+    #[arg(long, value_name = "A=B", value_parser = AssignmentParser)]
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// The server's working directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// The server's command
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OpenArgs {
+    /// The session's key; made up where left out
+    pub(crate) key: Option<SessionKey>,
+    /// A profile of the daemon's configuration
+    #[arg(long, value_name = "P")]
+    pub(crate) profile: Option<String>,
+    /// An argument of the profile
+    #[arg(long = "arg", value_name = "A=B", value_parser = label)]
+    pub(crate) args: Vec<(String, String)>,
+    /// A server; COMMANDLINE is split into words as a shell would, and run without a shell
+    #[arg(long = "server", value_name = "NAME=COMMANDLINE", value_parser = server_command)]
+    pub(crate) servers: Vec<ServerCommand>,
+    /// Set a variable for these servers
+    #[arg(long, value_name = "A=B", value_parser = AssignmentParser)]
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// Their working directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// A label for `list` and `close`
+    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// The quota group
+    #[arg(long, value_name = "T")]
+    pub(crate) tenant: Option<Tenant>,
+    /// What ends the session by its own end: none, connection (this command stays in the foreground), pid:N
+    #[arg(long, default_value = "none")]
+    pub(crate) lease: Lease,
+    /// Answer as soon as the session is admitted
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Where the key is still being closed: wait, fail
+    #[arg(long, value_name = "WHAT", default_value = "wait", value_parser = if_closing)]
+    pub(crate) if_closing: IfClosing,
+    /// Where the key is open: join, fail
+    #[arg(long, value_name = "WHAT", default_value = "join", value_parser = if_open)]
+    pub(crate) if_open: IfOpen,
+    /// The command of a server that is named `main`
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CloseArgs {
+    /// Which sessions, each perhaps of one generation only
+    #[arg(value_name = "KEY[@GEN]", required_unless_present_any = ["all", "labels", "tenant"])]
+    pub(crate) keys: Vec<SessionRef>,
+    /// All of them
+    #[arg(long, conflicts_with_all = ["keys", "labels", "tenant"])]
+    pub(crate) all: bool,
+    /// Those with this label
+    #[arg(long = "label", value_name = "K=V", value_parser = label, conflicts_with = "keys")]
+    pub(crate) labels: Vec<(String, String)>,
+    /// Those of this quota group
+    #[arg(long, value_name = "T", conflicts_with = "keys")]
+    pub(crate) tenant: Option<Tenant>,
+    /// How long calls in flight may take to finish
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) drain: Option<Duration>,
+    /// Skip the drain
+    #[arg(long, conflicts_with = "drain")]
+    pub(crate) now: bool,
+    /// Answer as soon as the teardown has begun
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Which session, perhaps one generation of it only
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: SessionRef,
+    /// What for: closed, ready
+    #[arg(long = "for", value_name = "WHAT", default_value = "closed", value_parser = goal)]
+    pub(crate) goal: Goal,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Those of all users (administrators)
+    #[arg(long)]
+    pub(crate) all_users: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    /// Which session
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: SessionRef,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    /// One session only
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: Option<SessionRef>,
+    /// Those of all users (administrators)
+    #[arg(long, conflicts_with = "session")]
+    pub(crate) all_users: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallArgs {
+    /// Which session
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: SessionRef,
+    /// The tool's name
+    pub(crate) tool: String,
+    /// The tool's arguments: one JSON object, or values by name (JSON where they are, else text)
+    #[arg(value_name = "JSON | K=V")]
+    pub(crate) arguments: Vec<String>,
+    /// The server that has the tool
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Option<mcpvisor_control::ServerName>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Which session, perhaps one server of it only
+    #[arg(value_name = "KEY[@GEN][/SERVER]")]
+    pub(crate) target: LogTarget,
+    /// Go on with what comes, until the session ends
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// At most so many of the last lines
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) lines: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShutdownArgs {
+    /// Skip the drain
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// Answer at once
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[cfg(test)]
+mod tests;

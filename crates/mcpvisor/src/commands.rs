@@ -1,0 +1,126 @@
+//! The commands: each asks the daemon, tells the result on stdout, and ends with an exit status.
+mod call;
+mod close;
+mod daemon;
+mod doctor;
+mod failure;
+mod logs;
+mod open;
+mod show;
+mod wait;
+mod wire;
+
+use crate::cli::{Cli, Command, Globals};
+use crate::{demo, demo_server, render, run};
+use clap::{CommandFactory, Parser};
+use failure::Failure;
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+/// What a command that was done leaves as its exit status.
+pub(crate) type Done = Result<Status, Failure>;
+
+/// An exit status that is no failure to do what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// 0.
+    Done,
+    /// 1: it was done, and what it tells is a failure (a tool's error).
+    Failed,
+    /// 3.
+    NotYet,
+    /// 4.
+    NotFound,
+    /// 8.
+    Quarantined,
+}
+
+impl From<Status> for u8 {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Done => 0,
+            Status::Failed => 1,
+            Status::NotYet => 3,
+            Status::NotFound => 4,
+            Status::Quarantined => 8,
+        }
+    }
+}
+
+/// Understands the command line and does what it says.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    // Only for errors in the command line itself; everything later asks the parsed options.
+    let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+    match Cli::try_parse_from(args) {
+        Ok(cli) => dispatch(cli),
+        Err(error) if json && error.use_stderr() => Failure::usage_of(&error).tell(true, None),
+        // Help and version are results; clap knows where they go and how to end.
+        Err(error) => error.exit(),
+    }
+}
+
+fn dispatch(cli: Cli) -> ExitCode {
+    let globals = cli.globals;
+    let done = match cli.command {
+        // These have statuses of their own.
+        Command::Run(args) => return run::main(args, &globals),
+        Command::Demo => return demo::main(&globals),
+        Command::DemoServer { args } => return demo_server::main(&args),
+        Command::Daemon { args } => return mcpvisord::main(&["daemon"], daemon::options(&globals, args)),
+        Command::Open(args) => open::open(&args, &globals),
+        Command::Close(args) => close::close(&args, &globals),
+        Command::Wait(args) => wait::wait(&args, &globals),
+        Command::List(args) => show::list(&args, &globals),
+        Command::Show(args) => show::show(&args, &globals),
+        Command::Ps(args) => show::ps(&args, &globals),
+        Command::Status => show::status(&globals),
+        Command::Tools(args) => call::tools(&args, &globals),
+        Command::Call(args) => call::call(&args, &globals),
+        Command::Logs(args) => logs::logs(&args, &globals),
+        Command::Kill(args) => close::kill(&args, &globals),
+        Command::Drain => daemon::drain(&globals),
+        Command::Shutdown(args) => daemon::shutdown(&args, &globals),
+        Command::Doctor => doctor::doctor(&globals),
+        Command::Completions { shell } => completions(shell),
+        Command::Man => manual(),
+    };
+    finish(done, &globals)
+}
+
+fn finish(done: Done, globals: &Globals) -> ExitCode {
+    match done {
+        Ok(status) => ExitCode::from(u8::from(status)),
+        Err(failure) => failure.tell(globals.json, Some(globals)),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Done {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "mcpvisor", &mut script);
+    print_bytes(&script)
+}
+
+fn manual() -> Done {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Cli::command())
+        .render(&mut page)
+        .map_err(|error| Failure::other("make the manual page", error))?;
+    print_bytes(&page)
+}
+
+fn print_bytes(bytes: &[u8]) -> Done {
+    match io::Write::write_all(&mut io::stdout().lock(), bytes) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::other("write to stdout", error))
+        }
+        _ => Ok(Status::Done),
+    }
+}
+
+/// For people, on stdout, unless `--quiet` was given.
+fn tell(globals: &Globals, text: impl FnOnce(render::style::Style) -> String) {
+    if !globals.quiet {
+        render::output::text(&text(render::style::Style::of(globals, &io::stdout())));
+    }
+}

@@ -1,0 +1,58 @@
+//! What is asked of the daemon itself.
+use super::wire::Wire;
+use super::{Done, Status, tell};
+use crate::cli::{Globals, ShutdownArgs};
+use crate::render::output;
+use crate::render::units::count;
+use mcpvisor_control::params;
+use std::ffi::OsString;
+
+/// The daemon's options where some of them stood before `daemon`.
+pub(crate) fn options(globals: &Globals, args: Vec<OsString>) -> Vec<OsString> {
+    let mut options = Vec::new();
+    if let Some(socket) = &globals.socket {
+        options.extend(["--socket".into(), socket.clone().into_os_string()]);
+    }
+    if let Some(containment) = &globals.containment {
+        options.extend(["--containment".into(), containment.into()]);
+    }
+    options.extend(args);
+    options
+}
+
+pub(crate) fn drain(globals: &Globals) -> Done {
+    let doing = "drain the daemon";
+    let answer = Wire::connect(doing, globals)?.call(doing, &params::Drain {})?;
+    if globals.json {
+        output::json(&answer.raw);
+    } else {
+        tell(globals, |_| "the daemon admits no more sessions; those that there are go on".to_owned());
+    }
+    Ok(Status::Done)
+}
+
+pub(crate) fn shutdown(args: &ShutdownArgs, globals: &Globals) -> Done {
+    let doing = "shut the daemon down";
+    let mut wire = Wire::connect(doing, globals)?;
+    let answer = wire.call(doing, &params::Shutdown { now: args.now, wait: !args.no_wait })?;
+    if !args.no_wait {
+        // It is gone when its socket is.
+        wire.wait_end();
+    }
+    let left = answer.value.quarantined.unwrap_or(0);
+    if globals.json {
+        output::json(&answer.raw);
+    } else {
+        tell(globals, |style| match answer.value.quarantined {
+            None => "the daemon closes its sessions and ends".to_owned(),
+            Some(0) => "the daemon has closed all sessions and ended".to_owned(),
+            Some(left) => {
+                format!(
+                    "the daemon has ended; {} could not be killed",
+                    style.bad(&count(left, "session", "sessions"))
+                )
+            }
+        });
+    }
+    Ok(if left > 0 { Status::Quarantined } else { Status::Done })
+}

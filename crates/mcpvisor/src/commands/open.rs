@@ -1,0 +1,144 @@
+//! `open`.
+use super::failure::Failure;
+use super::wire::{Wire, deadline_ms};
+use super::{Done, Status, close, tell};
+use crate::cli::{Globals, OpenArgs};
+use crate::render::{output, session};
+use crate::run::context::{Context, environment};
+use mcpvisor_control::params::{Goal, ServerDefinition, SessionOpen, SessionWait};
+use mcpvisor_control::results::{CloseReport, Opened, SessionState};
+use mcpvisor_control::{Lease, ServerName, Text};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+pub(crate) fn open(args: &OpenArgs, globals: &Globals) -> Done {
+    let doing = match &args.key {
+        Some(key) => format!("open session {key}"),
+        None => "open a session".to_owned(),
+    };
+    let params = params(&doing, args, globals)?;
+    if globals.private && args.lease != Lease::Connection {
+        return Err(Failure::usage(
+            doing,
+            "a private daemon ends with this command, and its sessions with it: add `--lease connection`",
+        ));
+    }
+    let mut wire = Wire::connect(&doing, globals)?;
+    let opened = wire.call(&doing, &params)?;
+    if globals.json {
+        output::json(&opened.raw);
+    } else if globals.quiet {
+        output::text(opened.value.session.key.as_str());
+    } else {
+        tell(globals, |style| session::session(&opened.value.session, style));
+    }
+    if args.lease == Lease::Connection { hold(wire, &opened.value, globals) } else { Ok(Status::Done) }
+}
+
+/// Stays until the session has ended. A signal ends this command, its end the connection, and that the session.
+fn hold(mut wire: Wire, opened: &Opened, globals: &Globals) -> Done {
+    let doing = format!("wait for the end of session {}", opened.session.key);
+    let wait = SessionWait {
+        key: opened.session.key.clone(),
+        generation: Some(opened.session.generation),
+        user: globals.user,
+        goal: Goal::Closed,
+        deadline_ms: None,
+    };
+    wire.without_deadline();
+    let ended = wire.call(&doing, &wait)?;
+    if let Some(certificate) = &ended.value.certificate {
+        if globals.json {
+            output::json(&ended.raw);
+        } else {
+            tell(globals, |style| crate::render::certificate::certificate(certificate, style));
+        }
+    }
+    Ok(status_of_end(ended.value.state, ended.value.certificate.as_ref()))
+}
+
+fn status_of_end(state: SessionState, certificate: Option<&CloseReport>) -> Status {
+    match certificate.map(close::status_of) {
+        Some(Status::Done) | None if state == SessionState::Failed => Status::Failed,
+        Some(status) => status,
+        None => Status::Done,
+    }
+}
+
+fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen, Failure> {
+    let mut params = SessionOpen {
+        key: args.key.clone(),
+        user: globals.user,
+        profile: args.profile.clone(),
+        args: args.args.iter().cloned().collect(),
+        servers: servers(doing, args)?,
+        labels: args.labels.iter().cloned().collect(),
+        tenant: args.tenant.clone(),
+        lease: args.lease,
+        wait: !args.no_wait,
+        if_closing: args.if_closing,
+        if_open: args.if_open,
+        deadline_ms: deadline_ms(globals),
+        ..SessionOpen::default()
+    };
+    if params.profile.is_none() && params.servers.is_empty() {
+        return Err(Failure::usage(
+            doing,
+            "there is nothing to open: name a `--profile`, a `--server`, or a command after `--`",
+        ));
+    }
+    if params.servers.is_empty() {
+        if !args.env.is_empty() || args.cwd.is_some() {
+            return Err(Failure::usage(
+                doing,
+                "`--env` and `--cwd` are for commands of your own; a profile has its own",
+            ));
+        }
+        return Ok(params);
+    }
+    let here = Context::of_this_process().map_err(|error| Failure::other(doing, error))?;
+    params.environment = environment(std::env::vars_os(), &args.env)
+        .into_iter()
+        .map(|variable| text(doing, variable))
+        .collect::<Result<_, _>>()?;
+    params.cwd = Some(text(doing, directory(args)?.into())?);
+    params.umask = here.umask;
+    params.nice = here.nice;
+    params.ignored_signals = here.ignored_signals;
+    params.resource_limits = here.limits;
+    Ok(params)
+}
+
+fn servers(doing: &str, args: &OpenArgs) -> Result<Vec<ServerDefinition>, Failure> {
+    let mut servers = Vec::new();
+    for server in &args.servers {
+        let words = server.words.iter().map(|word| text(doing, word.into())).collect::<Result<_, _>>()?;
+        servers.push(ServerDefinition::new(server.name.clone(), words));
+    }
+    if !args.command.is_empty() {
+        let words = args.command.iter().map(|word| text(doing, word.clone())).collect::<Result<_, _>>()?;
+        let main = ServerName::new("main").map_err(|error| Failure::other(doing, error))?;
+        servers.push(ServerDefinition::new(main, words));
+    }
+    for (index, server) in servers.iter().enumerate() {
+        if servers[..index].iter().any(|other| other.name == server.name) {
+            return Err(Failure::usage(doing, format!("two servers have the name {}", server.name)));
+        }
+    }
+    Ok(servers)
+}
+
+fn directory(args: &OpenArgs) -> Result<PathBuf, Failure> {
+    let here = std::env::current_dir().map_err(|error| {
+        Failure::other("find the current directory", format!("{error}; name one with `--cwd`"))
+    });
+    match &args.cwd {
+        Some(dir) if dir.is_absolute() => Ok(dir.clone()),
+        Some(dir) => Ok(here?.join(dir)),
+        None => here,
+    }
+}
+
+fn text(doing: &str, text: OsString) -> Result<Text, Failure> {
+    Text::new(text).map_err(|error| Failure::usage(doing, error.to_string()))
+}
