@@ -6,7 +6,7 @@
 //! that starting it costs little.
 //!
 //! The teardown never depends on this program. Whatever ends it closes the connection, and with it the session.
-mod context;
+pub(crate) mod context;
 mod copy;
 mod failure;
 mod link;
