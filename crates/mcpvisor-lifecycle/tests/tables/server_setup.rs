@@ -1,0 +1,237 @@
+//! Servers in every state and variant.
+use super::parse::Words;
+use mcpvisor_lifecycle::Moment;
+use mcpvisor_lifecycle::registry::Urgency;
+use mcpvisor_lifecycle::server::{Mode, Restart, Server, ServerConfig, ServerEffect, ServerEvent};
+use std::time::Duration;
+
+/// A server with the words that hold of it.
+#[derive(Clone)]
+pub(crate) struct Variant {
+    pub(crate) server: Server,
+    pub(crate) now: Moment,
+    pub(crate) holds: Words,
+}
+
+/// The names that the tables use.
+pub(crate) const EVENTS: [&str; 18] = [
+    "Start",
+    "Stop",
+    "Stop(term first)",
+    "Urge(Drain)",
+    "Urge(Hurry)",
+    "Urge(Kill)",
+    "RetryKill",
+    "Launched",
+    "LaunchFailed",
+    "HandshakeDone",
+    "HandshakeFailed",
+    "MainExited(0)",
+    "MainExited(1)",
+    "OutputEnded",
+    "InputEnded",
+    "ClientGone",
+    "ScopeEmpty",
+    "Timeout",
+];
+
+pub(crate) fn event(server: &Server, name: &str) -> ServerEvent {
+    let incarnation = server.incarnation().unwrap_or(mcpvisor_lifecycle::Incarnation(1));
+    match name {
+        "Start" => ServerEvent::Start,
+        "Stop" => ServerEvent::Stop { term_first: false },
+        "Stop(term first)" => ServerEvent::Stop { term_first: true },
+        "Urge(Drain)" => ServerEvent::Urge { urgency: Urgency::Drain },
+        "Urge(Hurry)" => ServerEvent::Urge { urgency: Urgency::Hurry },
+        "Urge(Kill)" => ServerEvent::Urge { urgency: Urgency::Kill },
+        "RetryKill" => ServerEvent::RetryKill,
+        "Launched" => ServerEvent::Launched { incarnation },
+        "LaunchFailed" => ServerEvent::LaunchFailed { incarnation },
+        "HandshakeDone" => ServerEvent::HandshakeDone { incarnation },
+        "HandshakeFailed" => ServerEvent::HandshakeFailed { incarnation },
+        "MainExited(0)" => ServerEvent::MainExited { incarnation, normal: true },
+        "MainExited(1)" => ServerEvent::MainExited { incarnation, normal: false },
+        "OutputEnded" => ServerEvent::OutputEnded { incarnation },
+        "InputEnded" => ServerEvent::InputEnded { incarnation },
+        "ClientGone" => ServerEvent::ClientGone,
+        "ScopeEmpty" => ServerEvent::ScopeEmpty { incarnation },
+        "Timeout" => ServerEvent::Timeout,
+        other => panic!("the server's table names an event {other}"),
+    }
+}
+
+pub(crate) fn effect(effect: &ServerEffect) -> String {
+    match effect {
+        ServerEffect::Report(report) => format!("Report({report:?})"),
+        other => {
+            let text = format!("{other:?}");
+            text.split(' ').next().unwrap_or_default().to_owned()
+        }
+    }
+}
+
+impl Variant {
+    /// Gives it an event, at the moment at which the driver would.
+    pub(crate) fn step(&self, name: &str) -> (Self, Vec<String>) {
+        let mut next = self.clone();
+        if name == "Timeout" {
+            next.now = self.server.next_timeout().unwrap_or(self.now);
+        } else {
+            next.now = next.now.after(Duration::from_millis(1));
+        }
+        let effects = next.server.step(next.now, event(&self.server, name));
+        (next, effects.iter().map(effect).collect())
+    }
+
+    fn then(&self, names: &[&str]) -> Self {
+        names.iter().fold(self.clone(), |variant, name| variant.step(name).0)
+    }
+
+    fn with(mut self, words: &[&str]) -> Self {
+        self.holds.extend(words.iter().map(|word| (*word).to_owned()));
+        self
+    }
+
+    fn without(mut self, words: &[&str]) -> Self {
+        self.holds.retain(|word| !words.contains(&word.as_str()));
+        self
+    }
+}
+
+pub(crate) fn config(mode: Mode, restart: Restart, restart_intensity: u32) -> ServerConfig {
+    ServerConfig {
+        mode,
+        start: Duration::from_secs(30),
+        stdin_grace: Duration::from_secs(2),
+        term_grace: Duration::from_secs(3),
+        kill_wait: Duration::from_secs(5),
+        restart,
+        restart_intensity,
+        restart_period: Duration::from_secs(600),
+        backoff: Duration::from_millis(200),
+        longest_backoff: Duration::from_secs(10),
+        seed: 7,
+    }
+}
+
+/// Every state in every variant.
+pub(crate) fn variants() -> Vec<Variant> {
+    let mut all = Vec::new();
+    for (mode, mode_word) in
+        [(Mode::Shared, "shared"), (Mode::Exclusive, "exclusive"), (Mode::Direct, "direct")]
+    {
+        for restart in [Restart::Permanent, Restart::Transient, Restart::Temporary] {
+            for intensity in 0..=2 {
+                let again = match restart {
+                    _ if mode == Mode::Direct => "never again",
+                    Restart::Permanent => "always",
+                    Restart::Transient => "unless normal",
+                    Restart::Temporary => "never again",
+                };
+                let server = Server::new(config(mode, restart, intensity));
+                let idle = Variant { server, now: Moment(1_000), holds: Words::new() };
+                lives(&idle.with(&[mode_word, again]), intensity, &mut all);
+            }
+        }
+    }
+    all
+}
+
+/// The first launch and, where there is one, the second.
+fn lives(idle: &Variant, intensity: u32, all: &mut Vec<Variant>) {
+    all.push(idle.clone());
+    all.push(idle.then(&["Stop"]));
+    let left = |left: bool| if left { "restart left" } else { "limit reached" };
+    let first = idle.then(&["Start"]).with(&["never ready", left(intensity > 0)]);
+    launching(&first, all);
+    let running = first.then(&["Launched", "HandshakeDone"]);
+    let backoff = running.then(&["MainExited(1)", "ScopeEmpty"]);
+    if backoff.server.fine_state() == "backoff" {
+        let backoff = backoff
+            .without(&["never ready", "restart left", "limit reached"])
+            .with(&["ready before", left(intensity > 1)]);
+        launching(&backoff.then(&["Timeout"]), all);
+        all.push(backoff);
+    }
+}
+
+/// A launch, and all that can come of it.
+fn launching(launching: &Variant, all: &mut Vec<Variant>) {
+    for (kept, word) in [
+        (vec![], "nothing kept"),
+        (vec!["MainExited(1)"], "exit kept"),
+        (vec!["OutputEnded"], "output's end kept"),
+        (vec!["InputEnded"], "input's end kept"),
+        (vec!["ClientGone"], "client's end kept"),
+        (vec!["MainExited(1)", "ScopeEmpty"], "all kept"),
+    ] {
+        let direct = launching.holds.contains("direct");
+        let of_direct = matches!(word, "input's end kept" | "client's end kept");
+        // A direct server's output is not ours to read.
+        if word == "nothing kept" || of_direct == direct || matches!(word, "exit kept" | "all kept") {
+            all.push(launching.then(&kept).with(&[word]));
+        }
+    }
+    for (event, intent) in [("Stop", "to stop"), ("Timeout", "unplanned")] {
+        let aborting = launching.then(&[event]).with(&[intent, "unanswered"]);
+        let empty = aborting.then(&["ScopeEmpty"]).with(&["empty"]);
+        let aborting = aborting.with(&["not empty"]);
+        all.extend([aborting.then(&["Timeout"]), empty.then(&["Timeout"])]);
+        let killed = aborting.then(&["Launched"]).without(&["unanswered", "not empty"]).with(&["answered"]);
+        rungs(&killed.with(&["start timeout", "abnormal"]), all);
+        let stopped_late = launching.then(&["Timeout", "Stop"]).with(&["to stop", "unanswered", "not empty"]);
+        all.extend([aborting, empty, stopped_late]);
+    }
+    let mut running = launching.then(&["Launched"]);
+    if running.server.fine_state() == "handshaking" {
+        all.push(running.clone());
+        ladders(&running, all);
+        for (event, cause) in [("HandshakeFailed", "handshake failed"), ("Timeout", "start timeout")] {
+            rungs(&running.then(&[event]).with(&["unplanned", cause, "abnormal", "answered"]), all);
+        }
+        running = running.then(&["HandshakeDone"]);
+    }
+    let running = running.without(&["never ready"]).with(&["ready before"]);
+    all.push(running.clone());
+    ladders(&running, all);
+    if running.holds.contains("direct") {
+        let client = ["by client", "answered"];
+        let stdin = running.then(&["InputEnded"]).with(&client);
+        let term = running.then(&["ClientGone"]).with(&client);
+        all.push(stdin.clone());
+        for (from, to) in [(&stdin, "Timeout"), (&stdin, "MainExited(0)"), (&stdin, "Stop(term first)")] {
+            let ladder = from.then(&[to]);
+            let stopped = to == "Stop(term first)";
+            rungs(&if stopped { ladder.without(&["by client"]).with(&["to stop"]) } else { ladder }, all);
+        }
+        all.push(stdin.then(&["Stop"]).without(&["by client"]).with(&["to stop"]));
+        rungs(&term, all);
+    }
+}
+
+/// The ladders that begin in a state with a process.
+fn ladders(from: &Variant, all: &mut Vec<Variant>) {
+    let stop = from.then(&["Stop"]).with(&["to stop", "answered"]);
+    all.push(stop.clone());
+    rungs(&stop.then(&["Stop(term first)"]), all);
+    let exits = [("MainExited(0)", vec!["exited 0"]), ("MainExited(1)", vec!["exited", "abnormal"])];
+    let settling = from.then(&["OutputEnded"]).with(&["unplanned", "answered"]);
+    all.push(settling.clone());
+    rungs(&settling.then(&["Timeout"]).with(&["output ended", "abnormal"]), all);
+    rungs(&settling.then(&["Stop(term first)"]).without(&["unplanned"]).with(&["to stop"]), all);
+    for (exit, cause) in exits {
+        let unplanned = from.then(&[exit]).with(&["unplanned", "answered"]).with(&cause);
+        rungs(&unplanned, all);
+        rungs(&settling.then(&[exit]).with(&cause), all);
+        rungs(&unplanned.then(&["Stop"]).without(&["unplanned"]).with(&["to stop"]), all);
+    }
+}
+
+/// A ladder from the rung where it is (SIGTERM or the kill) to the last, and what comes of it.
+fn rungs(from: &Variant, all: &mut Vec<Variant>) {
+    all.push(from.clone());
+    all.push(from.then(&["ScopeEmpty"]));
+    let next = from.then(&["Timeout"]);
+    all.push(next.then(&["Timeout"]));
+    all.push(next);
+}
