@@ -3,7 +3,7 @@ mod call;
 mod close;
 mod daemon;
 mod doctor;
-mod failure;
+pub(crate) mod failure;
 mod logs;
 mod open;
 mod show;

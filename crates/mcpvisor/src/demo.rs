@@ -7,6 +7,7 @@ mod proof;
 mod story;
 
 use crate::cli::Globals;
+use crate::commands::failure::Failure;
 use crate::private;
 use mcpvisor_control::blocking::{Connection, Error, Received};
 use mcpvisor_control::call::Call;
@@ -32,12 +33,10 @@ const QUARANTINED: u8 = 8;
 
 /// Shows it. The status is 0 if nothing was left, 8 if the daemon says that something could not be killed, else 1.
 pub(crate) fn main(globals: &Globals) -> ExitCode {
-    let mut story = Story::new(globals.json);
-    match run(globals, &mut story) {
+    match run(globals, &mut Story::new(globals)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            story.failed(&error);
-            ExitCode::from(FAILED)
+            Failure::of_connection("show the demonstration", error).tell(globals.json, Some(globals))
         }
     }
 }

@@ -100,7 +100,7 @@ impl Shim<'_> {
                 }
                 Err(error) => {
                     // What a server that failed at once has said is with us already.
-                    let failure = Failure::refused(&error);
+                    let failure = Failure::refused("start the server", &error);
                     self.watch.deliver();
                     return match status::of_failed_start(&error) {
                         Some(status) => Ok(Step::Leave(status)),
@@ -136,7 +136,7 @@ impl Shim<'_> {
             Ok(raw) => answer::<SessionWait>(Ok(raw)).map_err(|error| Failure::own(error.to_string()))?,
             Err(error) => {
                 self.watch.deliver();
-                return Err(Failure::refused(&error));
+                return Err(Failure::refused("learn of the server's end", &error));
             }
         };
         if let Some(signal) = self.watch.deliver() {

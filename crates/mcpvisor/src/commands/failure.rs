@@ -174,7 +174,7 @@ fn details(error: &ErrorObject) -> String {
 }
 
 /// The mend: the daemon's own words where it has some.
-fn help(error: &ErrorObject) -> Option<String> {
+pub(crate) fn help(error: &ErrorObject) -> Option<String> {
     let text = |name: &str| error.detail(name).and_then(Value::as_str);
     if let Some(help) = text("help") {
         return Some(help.to_owned());

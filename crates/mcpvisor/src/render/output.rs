@@ -23,3 +23,8 @@ pub(crate) fn json(document: &impl Serialize) {
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "mcpvisor: {text}");
 }
+
+/// Tells the mend of what a note told, on stderr.
+pub(crate) fn help(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "help: {text}");
+}

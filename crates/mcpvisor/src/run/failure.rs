@@ -1,4 +1,6 @@
 //! Why the shim itself failed, and with which status it leaves then.
+use crate::commands::failure::help;
+use crate::render::{escape, output};
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use std::io;
 
@@ -34,38 +36,24 @@ impl Failure {
         self
     }
 
-    /// The daemon has refused to open the session, or to tell of its end.
-    pub(crate) fn refused(error: &ErrorObject) -> Self {
-        let text = |name| error.detail(name).and_then(|value| value.as_str());
-        let status = match (error.kind(), text("reason")) {
+    /// The daemon has refused; `what` completes "failed to …".
+    pub(crate) fn refused(what: &str, error: &ErrorObject) -> Self {
+        let reason = error.detail("reason").and_then(|reason| reason.as_str());
+        let status = match (error.kind(), reason) {
             (ErrorKind::StartFailed, Some("not_found")) => NOT_FOUND,
             (ErrorKind::StartFailed, Some("not_executable")) => NOT_EXECUTABLE,
             _ => OWN,
         };
-        Self { status, message: error.message.clone(), help: text("help").map(str::to_owned) }
+        Self { status, message: format!("failed to {what}: {}", error.message), help: help(error) }
     }
 
-    /// On stderr. A reader that is gone is no reason to fail once more.
+    /// On stderr.
     pub(crate) fn tell(&self) {
-        let mut text = format!("mcpvisor: {}\n", printable(&self.message));
+        output::note(&escape::line(&self.message));
         if let Some(help) = &self.help {
-            text.push_str(&format!("help: {}\n", printable(help)));
-        }
-        let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
-    }
-}
-
-/// Without control characters: a message may quote what a server or a file name says.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            out.extend(character.escape_default());
-        } else {
-            out.push(character);
+            output::help(&escape::line(help));
         }
     }
-    out
 }
 
 #[cfg(test)]
@@ -74,8 +62,9 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_127_and_one_that_is_none_126() {
-        let status =
-            |kind, reason: &str| Failure::refused(&ErrorObject::new(kind, "m").with("reason", reason)).status;
+        let status = |kind, reason: &str| {
+            Failure::refused("x", &ErrorObject::new(kind, "m").with("reason", reason)).status
+        };
         assert_eq!(status(ErrorKind::StartFailed, "not_found"), 127);
         assert_eq!(status(ErrorKind::StartFailed, "not_executable"), 126);
         assert_eq!(status(ErrorKind::StartFailed, "directory"), 125);
@@ -83,9 +72,8 @@ mod tests {
     }
 
     #[test]
-    fn the_mend_is_told_and_nothing_reaches_the_terminal_raw() {
+    fn the_mend_is_told() {
         let error = ErrorObject::new(ErrorKind::Draining, "no").with("help", "wait");
-        assert_eq!(Failure::refused(&error).help.as_deref(), Some("wait"));
-        assert_eq!(printable("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
+        assert_eq!(Failure::refused("x", &error).help.as_deref(), Some("wait"));
     }
 }
