@@ -39,6 +39,8 @@ struct Shared {
     source: Mutex<Source>,
     ring: Mutex<Ring>,
     task: Mutex<Option<AbortHandle>>,
+    /// In which it was started: says whose it is.
+    span: tracing::Span,
 }
 
 struct Source {
@@ -66,6 +68,7 @@ impl StderrLog {
             source: Mutex::new(Source { pipe: Some(pipe.clone()), tee: Tee::new(tee), bytes: 0 }),
             ring: Mutex::new(Ring::default()),
             task: Mutex::new(None),
+            span: tracing::Span::current(),
         }));
         let task = tokio::spawn(log.clone().run(pipe));
         *lock(&log.0.task) = Some(task.abort_handle());
@@ -89,13 +92,8 @@ impl StderrLog {
         lock(&self.0.ring).follow(count)
     }
 
-    /// Resolves when everything that can be read right now has been read, so that a message written just before an exit is in
-    /// the tail. Never waits for the end of the stream, which an escaped process may hold open.
-    pub(crate) async fn settle(&self) {
-        self.drain();
-    }
-
-    /// What [`StderrLog::settle`] does, for callers that can't await: a few reads and no waiting.
+    /// Reads everything that can be read right now, so that a message written just before an exit is in the tail. Never waits
+    /// for the end of the stream, which an escaped process may hold open: a few reads, no more.
     pub(crate) fn drain(&self) {
         let mut source = lock(&self.0.source);
         let Some(pipe) = source.pipe.clone() else { return };
@@ -119,11 +117,15 @@ impl StderrLog {
         self.end(&mut lock(&self.0.source));
     }
 
+    #[cfg(test)]
     pub(crate) fn stats(&self) -> StderrStats {
         let source = lock(&self.0.source);
-        let (bytes, uncopied_bytes) = (source.bytes, source.tee.dropped());
-        drop(source);
-        StderrStats { bytes, uncopied_bytes, dropped_lines: lock(&self.0.ring).dropped() }
+        self.count(&source)
+    }
+
+    fn count(&self, source: &Source) -> StderrStats {
+        let dropped_lines = lock(&self.0.ring).dropped();
+        StderrStats { bytes: source.bytes, dropped_lines, uncopied_bytes: source.tee.dropped() }
     }
 
     async fn run(self, pipe: Arc<pipe::Receiver>) {
@@ -172,9 +174,13 @@ impl StderrLog {
     }
 
     fn end(&self, source: &mut Source) {
-        source.pipe = None;
-        source.tee.close();
-        lock(&self.0.ring).end(SystemTime::now());
+        if source.pipe.take().is_some() {
+            source.tee.close();
+            lock(&self.0.ring).end(SystemTime::now());
+            let StderrStats { bytes, dropped_lines, uncopied_bytes } = self.count(source);
+            let _entered = self.0.span.enter();
+            tracing::debug!(bytes, dropped_lines, uncopied_bytes, "the server's stderr has ended");
+        }
     }
 }
 

@@ -31,8 +31,7 @@ impl HangUp {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ET;
         epoll::add(&set, &input, epoll::EventData::new_u64(0), flags)?;
-        let watch = AsyncFd::with_interest(set, Interest::READABLE)?;
-        Ok(Self { watch, input })
+        Ok(Self { watch: watch(set)?, input })
     }
 
     /// Resolves when the client's end is closed, or half-closed; what the client wrote before may still be unread. Cancel safe,
@@ -78,6 +77,14 @@ impl HangUp {
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
         let _ = epoll::wait(self.watch.get_ref(), &mut events, Some(&Timespec::default()));
     }
+}
+
+#[expect(
+    deprecated,
+    reason = "deprecated for types whose descriptor may change under it, which an OwnedFd's can't; what replaces it is unsafe"
+)]
+fn watch(set: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(set, Interest::READABLE)
 }
 
 #[cfg(test)]

@@ -28,6 +28,11 @@ impl Reader {
     pub(super) fn new(pipe: Arc<pipe::Receiver>, max_line: usize, on_end: Box<dyn FnOnce() + Send>) -> Self {
         Self { pipe: Some(pipe), framer: Framer::new(max_line), on_end: Some(on_end) }
     }
+
+    #[cfg(test)]
+    pub(super) fn buffered(&self) -> usize {
+        self.framer.buffered()
+    }
 }
 
 /// The reading task.

@@ -25,6 +25,8 @@ pub(super) struct Shared {
     /// None until the handshake is over.
     pub(super) handshake: watch::Sender<Option<Result<Handshake, HandshakeError>>>,
     tasks: Mutex<Vec<AbortHandle>>,
+    /// In which it was started: says whose it is.
+    span: tracing::Span,
 }
 
 pub(super) struct State {
@@ -64,6 +66,7 @@ impl Shared {
             listing: tokio::sync::Mutex::new(()),
             handshake: watch::Sender::new(None),
             tasks: Mutex::new(Vec::new()),
+            span: tracing::Span::current(),
         }
     }
 
@@ -230,7 +233,13 @@ impl Shared {
         self.output_ended(&mut state);
         state.outbox.abandon();
         drop(state);
-        for task in lock(&self.tasks).drain(..) {
+        let tasks = std::mem::take(&mut *lock(&self.tasks));
+        if !tasks.is_empty() {
+            let ConnectionStats { passed_over, torn_bytes, unwritten_lines, .. } = self.stats();
+            let _entered = self.span.enter();
+            tracing::debug!(?passed_over, torn_bytes, unwritten_lines, "the connection has ended");
+        }
+        for task in tasks {
             task.abort();
         }
     }
