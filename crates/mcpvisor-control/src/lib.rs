@@ -13,6 +13,8 @@
 
 pub mod blocking;
 pub mod call;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod error;
 pub mod line;
 pub mod message;

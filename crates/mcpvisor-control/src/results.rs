@@ -21,6 +21,7 @@ pub use words::{
 
 /// Answer of `daemon/hello`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "HelloAnswer")]
 pub struct Hello {
     /// The daemon's version.
     pub version: String,
@@ -34,6 +35,7 @@ pub struct Hello {
 
 /// Answer of `daemon/status`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StatusAnswer")]
 pub struct Status {
     /// The daemon's version.
     pub version: String,
@@ -86,6 +88,7 @@ pub struct Reloaded {}
 
 /// Answer of `daemon/shutdown`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ShutdownAnswer")]
 pub struct Shutdown {
     /// Always `draining`.
     pub state: DaemonState,
