@@ -62,7 +62,9 @@ impl Catalogue {
     /// The tools that can be called by name, in order of name.
     pub(crate) fn tools(&self) -> Vec<ToolView> {
         let one = self.published.iter().filter_map(|(name, owners)| match &owners[..] {
-            [(owner, raw)] => Some(ToolView { name: name.clone(), server: owner.server.clone(), raw: Arc::clone(raw) }),
+            [(owner, raw)] => {
+                Some(ToolView { name: name.clone(), server: owner.server.clone(), raw: Arc::clone(raw) })
+            }
             _ => None,
         });
         one.collect()
@@ -71,10 +73,12 @@ impl Catalogue {
     pub(crate) fn find(&self, name: &str) -> Meaning {
         match self.published.get(name).map(Vec::as_slice) {
             Some([(owner, _)]) => Meaning::One(owner.clone()),
-            Some(owners) => {
-                Meaning::Ambiguous(owners.iter().map(|(owner, _)| prefixed(&owner.server, &owner.tool)).collect())
+            Some(owners) => Meaning::Ambiguous(
+                owners.iter().map(|(owner, _)| prefixed(&owner.server, &owner.tool)).collect(),
+            ),
+            None => {
+                self.plain.get(name).map_or(Meaning::Unknown, |claims| Meaning::Ambiguous(claims.clone()))
             }
-            None => self.plain.get(name).map_or(Meaning::Unknown, |claims| Meaning::Ambiguous(claims.clone())),
         }
     }
 }
@@ -118,7 +122,8 @@ mod tests {
 
     #[test]
     fn g27_a_prefixed_name_that_two_could_claim_is_refused() {
-        let catalogue = Catalogue::new(&[server("a", &["x", "b__x"]), server("b", &["x"]), server("a__b", &["x"])]);
+        let catalogue =
+            Catalogue::new(&[server("a", &["x", "b__x"]), server("b", &["x"]), server("a__b", &["x"])]);
         assert!(matches!(catalogue.find("a__b__x"), Meaning::Unknown | Meaning::One(_)));
         let clash = Catalogue::new(&[server("a", &["x"]), server("b", &["x"]), server("c", &["a__x"])]);
         assert!(matches!(clash.find("a__x"), Meaning::Ambiguous(_)));

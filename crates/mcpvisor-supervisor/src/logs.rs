@@ -29,8 +29,11 @@ pub(crate) fn read(
     kept.drain(..older);
     let record = Arc::clone(record);
     tokio::spawn(async move {
-        let following: Vec<_> =
-            if follow { servers.iter().map(|server| server.stderr.subscribe()).collect() } else { Vec::new() };
+        let following: Vec<_> = if follow {
+            servers.iter().map(|server| server.stderr.subscribe()).collect()
+        } else {
+            Vec::new()
+        };
         for line in kept {
             if send.send(line).await.is_err() {
                 return;
@@ -86,5 +89,10 @@ async fn follow_server(
 }
 
 fn shown(server: &ServerRecord, line: StderrLine) -> LogLine {
-    LogLine { server: server.spec.name.clone(), at: line.at, bytes: line.bytes.to_vec(), dropped: line.dropped }
+    LogLine {
+        server: server.spec.name.clone(),
+        at: line.at,
+        bytes: line.bytes.to_vec(),
+        dropped: line.dropped,
+    }
 }

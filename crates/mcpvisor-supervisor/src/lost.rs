@@ -155,7 +155,7 @@ pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRec
     let end = End { outcome, state, reason, remaining, proven: false };
     let certificate = certificate::of_session(record, core.containment.kind(), end);
     let left = certificate.remaining.len();
-    tracing::error!(session = %record.key.key, generation = record.id.generation.0, left, "session is quarantined");
+    tracing::error!(parent: &record.span(), left, "session is quarantined");
     {
         let mut live = record.live();
         if matches!(live.state, SessionState::Closed | SessionState::Failed) {

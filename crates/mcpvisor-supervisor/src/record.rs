@@ -58,7 +58,8 @@ pub(crate) struct SessionLive {
 impl SessionRecord {
     pub(crate) fn new(id: SessionId, key: &KeyRef, request: &mut OpenRequest, direct: bool) -> Self {
         let servers = std::mem::take(&mut request.servers);
-        let servers = servers.into_iter().enumerate().map(|(index, spec)| Arc::new(ServerRecord::new(index, spec)));
+        let servers =
+            servers.into_iter().enumerate().map(|(index, spec)| Arc::new(ServerRecord::new(index, spec)));
         Self {
             id,
             key: key.clone(),
@@ -79,6 +80,17 @@ impl SessionRecord {
             }),
             condemned: Mutex::new(false),
         }
+    }
+
+    /// What each record of the log carries.
+    pub(crate) fn span(&self) -> tracing::Span {
+        tracing::info_span!(parent: None, "session", session = %self.key.key, generation = self.id.generation.0)
+    }
+
+    /// The same of one of its servers.
+    pub(crate) fn server_span(&self, server: &ServerRecord) -> tracing::Span {
+        let (key, generation) = (&self.key.key, self.id.generation.0);
+        tracing::info_span!(parent: None, "server", session = %key, generation, server = %server.spec.name)
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, SessionLive> {

@@ -22,15 +22,29 @@ pub(crate) struct Reply {
 }
 
 pub(crate) enum RegistryMsg {
-    Open { open: Open, request: Box<OpenRequest>, reply: oneshot::Sender<Reply> },
+    Open {
+        open: Open,
+        request: Box<OpenRequest>,
+        reply: oneshot::Sender<Reply>,
+    },
     /// Any other request that is answered.
-    Ask { request: RequestId, event: RegistryEvent, reply: oneshot::Sender<Reply> },
+    Ask {
+        request: RequestId,
+        event: RegistryEvent,
+        reply: oneshot::Sender<Reply>,
+    },
     /// A fact, or a command that nobody waits for.
     Event(RegistryEvent),
     /// The session that a request other than `close` and `wait` means; with `ended`, also one that is over and that
     /// no generation was named of.
-    Resolve { target: Target, ended: bool, reply: oneshot::Sender<Result<SessionId, Refusal>> },
-    Counts { reply: oneshot::Sender<(Counts, bool, u64)> },
+    Resolve {
+        target: Target,
+        ended: bool,
+        reply: oneshot::Sender<Result<SessionId, Refusal>>,
+    },
+    Counts {
+        reply: oneshot::Sender<(Counts, bool, u64)>,
+    },
     Alarm,
     #[cfg(test)]
     Panic,
@@ -53,10 +67,15 @@ impl Actor for RegistryActor {
     type State = Driver;
     type Arguments = Arc<Core>;
 
-    async fn pre_start(&self, myself: ActorRef<RegistryMsg>, core: Arc<Core>) -> Result<Driver, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<RegistryMsg>,
+        core: Arc<Core>,
+    ) -> Result<Driver, ActorProcessingErr> {
         // What a lost predecessor left: each is reaped without its actors, and blocks its key until then.
         let left: Vec<_> = core.records().into_iter().filter(|record| !record.has_ended()).collect();
-        let taken = left.iter().map(|record| (record.id, record.key.clone(), record.tenant.clone())).collect();
+        let taken =
+            left.iter().map(|record| (record.id, record.key.clone(), record.tenant.clone())).collect();
         let machine = Registry::recover(core.config(), taken, core.last_generations());
         for record in &left {
             lost::reap_session(&core, record);
@@ -174,7 +193,13 @@ impl Driver {
         }
     }
 
-    fn start(&mut self, myself: &ActorRef<RegistryMsg>, session: SessionId, key: &KeyRef, request: RequestId) {
+    fn start(
+        &mut self,
+        myself: &ActorRef<RegistryMsg>,
+        session: SessionId,
+        key: &KeyRef,
+        request: RequestId,
+    ) {
         let Some(mut open) = self.opens.remove(&request) else {
             tracing::error!(session = %key.key, "an open was started whose definition is gone");
             self.step(myself, RegistryEvent::SessionEnded { session, ended: Ended::Failed });
@@ -184,9 +209,15 @@ impl Driver {
         let record = Arc::new(SessionRecord::new(session, key, &mut open, direct.is_some()));
         self.core.remember(&record);
         count(&self.core.counters.opened);
-        tracing::info!(session = %key.key, generation = session.generation.0, uid = key.uid.0, "session admitted");
-        let arguments = SessionArguments { core: Arc::clone(&self.core), record: Arc::clone(&record), direct };
-        match ActorRuntime::<SessionActor>::spawn_linked_instant(None, SessionActor, arguments, myself.get_cell()) {
+        tracing::info!(parent: &record.span(), uid = key.uid.0, "session admitted");
+        let arguments =
+            SessionArguments { core: Arc::clone(&self.core), record: Arc::clone(&record), direct };
+        match ActorRuntime::<SessionActor>::spawn_linked_instant(
+            None,
+            SessionActor,
+            arguments,
+            myself.get_cell(),
+        ) {
             Ok((actor, _)) => {
                 self.actors.insert(actor.get_id(), session);
                 let _ = actor.send_message(SessionMsg::Begin);

@@ -33,7 +33,9 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 pub(crate) enum ServerMsg {
     Start,
-    Stop { term_first: bool },
+    Stop {
+        term_first: bool,
+    },
     Urge(Urgency),
     RetryKill,
     Launched(Incarnation, Result<Launched, LaunchError>),
@@ -65,6 +67,7 @@ pub(crate) struct Driver {
     hang_up: Option<AbortHandle>,
     /// Why the newest incarnation could not be used, in words, until it is reported.
     cause: Option<(&'static str, String)>,
+    span: tracing::Span,
 }
 
 impl Actor for ServerActor {
@@ -78,7 +81,8 @@ impl Actor for ServerActor {
         arguments: ServerArguments,
     ) -> Result<Driver, ActorProcessingErr> {
         let machine = Server::new(config(&arguments));
-        Ok(Driver { machine, arguments, alarm: Alarm::default(), hang_up: None, cause: None })
+        let span = arguments.session.server_span(&arguments.record);
+        Ok(Driver { machine, arguments, alarm: Alarm::default(), hang_up: None, cause: None, span })
     }
 
     async fn handle(
@@ -123,6 +127,8 @@ fn config(arguments: &ServerArguments) -> ServerConfig {
 
 impl Driver {
     fn receive(&mut self, myself: &ActorRef<ServerMsg>, message: ServerMsg) {
+        let span = self.span.clone();
+        let _entered = span.enter();
         let event = match message {
             ServerMsg::Start => ServerEvent::Start,
             ServerMsg::Stop { term_first } => ServerEvent::Stop { term_first },
@@ -208,7 +214,8 @@ impl Driver {
         let scope = self.scope(incarnation);
         let arguments = &self.arguments;
         let Some(_may_launch) = arguments.session.may_launch() else {
-            let error = LaunchError { kind: LaunchErrorKind::Killed, message: "the session is being reaped".into() };
+            let error =
+                LaunchError { kind: LaunchErrorKind::Killed, message: "the session is being reaped".into() };
             let _ = myself.send_message(ServerMsg::Launched(incarnation, Err(error)));
             return;
         };
@@ -243,7 +250,7 @@ impl Driver {
         }) {
             Ok(()) => ServerEvent::Launched { incarnation },
             Err((cause, message)) => {
-                tracing::debug!(server = %self.arguments.record.spec.name, cause, "nothing was launched");
+                tracing::debug!(cause, "nothing was launched");
                 self.cause = Some((cause, message));
                 // Where something runs all the same (its pipes could not be taken over), it is not left: the scope is
                 // killed, and its end is told by `ScopeEmpty`.
@@ -264,9 +271,8 @@ impl Driver {
         launched: Launched,
     ) -> std::io::Result<()> {
         let record = Arc::clone(&self.arguments.record);
-        let name = &record.spec.name;
         record.live().pid = Some(launched.pid);
-        tracing::debug!(server = %name, pid = launched.pid, incarnation = incarnation.0, "launched");
+        tracing::debug!(pid = launched.pid, incarnation = incarnation.0, "launched");
         let tee = self.arguments.direct.as_mut().and_then(|streams| streams.stderr.take());
         let stderr = StderrLog::start(launched.stderr, tee)?;
         if let Some(past) = record.stderr.send_replace(Some(stderr)) {
@@ -277,7 +283,8 @@ impl Driver {
             let on_end = Box::new(move || {
                 let _ = ended.send_message(ServerMsg::OutputEnded(incarnation));
             });
-            let options = ConnectionOptions { max_line: record.spec.max_line, ..ConnectionOptions::default() };
+            let options =
+                ConnectionOptions { max_line: record.spec.max_line, ..ConnectionOptions::default() };
             let connection = Connection::start(stdin, stdout, options, on_end)?;
             record.live().connection = Some(connection);
         }
@@ -430,7 +437,9 @@ impl Driver {
                 }
                 ("timeout", text)
             }
-            (Failure::Handshake, Some((cause, message))) if live.stage != Stage::Itself || ended.is_none() => {
+            (Failure::Handshake, Some((cause, message)))
+                if live.stage != Stage::Itself || ended.is_none() =>
+            {
                 (cause, message)
             }
             (Failure::OutputEnded, noted) if live.stage != Stage::Itself || ended.is_none() => {

@@ -51,6 +51,7 @@ pub(crate) struct Driver {
     /// The servers' actors, in the order of the records; none before the start or after a loss.
     servers: Vec<Option<ActorRef<ServerMsg>>>,
     alarm: Alarm,
+    span: tracing::Span,
 }
 
 impl Actor for SessionActor {
@@ -67,13 +68,17 @@ impl Actor for SessionActor {
         let servers = record.servers.iter();
         let machine = Session::new(SessionConfig {
             servers: servers
-                .map(|server| SessionServer { name: server.spec.name.clone(), required: server.spec.required })
+                .map(|server| SessionServer {
+                    name: server.spec.name.clone(),
+                    required: server.spec.required,
+                })
                 .collect(),
             drain: record.drain,
             direct: record.direct,
         });
         let servers = vec![None; record.servers.len()];
-        Ok(Driver { machine, core, record, direct, servers, alarm: Alarm::default() })
+        let span = record.span();
+        Ok(Driver { machine, core, record, direct, servers, alarm: Alarm::default(), span })
     }
 
     async fn handle(
@@ -101,6 +106,8 @@ impl Actor for SessionActor {
 
 impl Driver {
     fn receive(&mut self, myself: &ActorRef<SessionMsg>, message: SessionMsg) {
+        let span = self.span.clone();
+        let _entered = span.enter();
         let event = match message {
             SessionMsg::Begin => SessionEvent::Begin,
             SessionMsg::Close(reason, options) => {
@@ -124,7 +131,9 @@ impl Driver {
                 }
                 SessionEvent::Server { name, report: ServerReport::Stopped }
             }
-            SessionMsg::Reaped(name, None) => SessionEvent::Server { name, report: ServerReport::Quarantined },
+            SessionMsg::Reaped(name, None) => {
+                SessionEvent::Server { name, report: ServerReport::Quarantined }
+            }
             SessionMsg::Alarm => SessionEvent::Timeout,
             #[cfg(test)]
             SessionMsg::Panic => panic!("a session's actor was told to panic"),
@@ -156,12 +165,16 @@ impl Driver {
                 }));
             }
             SessionEffect::SettleCalls => self.settle_calls(),
-            SessionEffect::StopServer { name, term_first } => self.tell(&name, ServerMsg::Stop { term_first }),
+            SessionEffect::StopServer { name, term_first } => {
+                self.tell(&name, ServerMsg::Stop { term_first })
+            }
             SessionEffect::UrgeServer { name, urgency } => self.tell(&name, ServerMsg::Urge(urgency)),
             SessionEffect::RetryKillServer { name } => self.retry_kill(myself, &name),
             SessionEffect::ReapServer { name } => self.reap(myself, &name),
             SessionEffect::ReportReady => self.core.tell(RegistryEvent::SessionReady { session }),
-            SessionEffect::WantClose { reason } => self.core.tell(RegistryEvent::CloseWanted { session, reason }),
+            SessionEffect::WantClose { reason } => {
+                self.core.tell(RegistryEvent::CloseWanted { session, reason })
+            }
             SessionEffect::ReportQuarantined => self.report_quarantined(),
             SessionEffect::End { ended, reason } => self.end(myself, ended, reason),
             SessionEffect::Changed(state) => self.changed(state),
@@ -193,7 +206,12 @@ impl Driver {
                 Mode::Shared | Mode::Exclusive => None,
             },
         };
-        match ActorRuntime::<ServerActor>::spawn_linked_instant(None, ServerActor, arguments, myself.get_cell()) {
+        match ActorRuntime::<ServerActor>::spawn_linked_instant(
+            None,
+            ServerActor,
+            arguments,
+            myself.get_cell(),
+        ) {
             Ok((actor, _)) => {
                 let _ = actor.send_message(ServerMsg::Start);
                 self.servers[index] = Some(actor);
@@ -219,22 +237,22 @@ impl Driver {
         if !matches!(state, SessionState::Closed | SessionState::Failed) {
             self.record.live().state = state;
         }
-        let session = &self.record.key.key;
-        tracing::info!(%session, generation = self.record.id.generation.0, state = ?state, "session changed");
+        tracing::info!(state = ?state, "session changed");
     }
 
     // What is lost, and what can't be killed.
 
     fn child_ended(&mut self, myself: &ActorRef<SessionMsg>, who: &ractor::ActorCell) {
-        let place = self.servers.iter().position(|actor| {
-            actor.as_ref().is_some_and(|actor| actor.get_id() == who.get_id())
-        });
+        let place = self
+            .servers
+            .iter()
+            .position(|actor| actor.as_ref().is_some_and(|actor| actor.get_id() == who.get_id()));
         // A server's actor ends only with its session: one that ends before is lost.
         let Some(index) = place else { return };
         self.servers[index] = None;
         let name = self.record.servers[index].spec.name.clone();
-        let session = &self.record.key.key;
-        tracing::error!(%session, generation = self.record.id.generation.0, server = %name, "a server's actor is lost");
+        let span = self.record.server_span(&self.record.servers[index]);
+        tracing::error!(parent: &span, "a server's actor is lost");
         self.step(myself, SessionEvent::ServerLost { name });
     }
 
@@ -269,7 +287,13 @@ impl Driver {
 
 impl Core {
     /// Writes the certificate and the final state in one step, and tells the registry. Nothing of the session exists.
-    pub(crate) fn end_session(&self, record: &Arc<SessionRecord>, ended: Ended, reason: CloseReason, proven: bool) {
+    pub(crate) fn end_session(
+        &self,
+        record: &Arc<SessionRecord>,
+        ended: Ended,
+        reason: CloseReason,
+        proven: bool,
+    ) {
         self.containment.release_session(Arc::clone(&record.scope));
         for server in &record.servers {
             end_server(server, ended);
@@ -284,8 +308,8 @@ impl Core {
             Ended::Closed => &self.counters.closed,
             Ended::Failed => &self.counters.failed,
         });
-        let (session, took) = (&record.key.key, certificate.duration.as_secs_f64() * 1e3);
-        tracing::info!(%session, generation = record.id.generation.0, ?reason, took_ms = took, "session ended");
+        let took_ms = certificate.duration.as_secs_f64() * 1e3;
+        tracing::info!(parent: &record.span(), ?reason, state = ?state, took_ms, "session ended");
         {
             let mut live = record.live();
             live.certificate = Some(Arc::new(certificate));

@@ -1,7 +1,7 @@
 //! The way to the sessions: each request of a client becomes an event of the registry, and its answer a view.
 use crate::api::{
-    Certificate, Failure, LogLine, OpenRequest, Opened, ProcessView, SessionView, StatusView, SupervisorConfig,
-    ToolView, Waited,
+    Certificate, Failure, LogLine, OpenRequest, Opened, ProcessView, SessionView, StatusView,
+    SupervisorConfig, ToolView, Waited,
 };
 use crate::catalogue::{Catalogue, Meaning, Owner, ServerTools};
 use crate::core::{Core, count};
@@ -133,10 +133,15 @@ impl Supervisor {
     ///
     /// # Errors
     /// `NotQuarantined` of any other session, and see [`Failure`].
-    pub async fn retry_kill(&self, target: Target, deadline: Option<Instant>) -> Result<Arc<Certificate>, Failure> {
+    pub async fn retry_kill(
+        &self,
+        target: Target,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Certificate>, Failure> {
         let deadline = deadline.map(|at| self.core.clock.moment(at));
-        let (reply, _) =
-            self.ask(&target, |request, target| RegistryEvent::RetryKill { request, target, deadline }).await?;
+        let (reply, _) = self
+            .ask(&target, |request, target| RegistryEvent::RetryKill { request, target, deadline })
+            .await?;
         self.certificate(reply)
     }
 
@@ -157,10 +162,16 @@ impl Supervisor {
     ///
     /// # Errors
     /// `NotFound` of a key that is not known (never taken for closed, G20); of a wait for ready, how the session ended.
-    pub async fn wait(&self, target: Target, goal: Goal, deadline: Option<Instant>) -> Result<Waited, Failure> {
+    pub async fn wait(
+        &self,
+        target: Target,
+        goal: Goal,
+        deadline: Option<Instant>,
+    ) -> Result<Waited, Failure> {
         let deadline = deadline.map(|at| self.core.clock.moment(at));
-        let (reply, _) =
-            self.ask(&target, |request, target| RegistryEvent::Wait { request, target, goal, deadline }).await?;
+        let (reply, _) = self
+            .ask(&target, |request, target| RegistryEvent::Wait { request, target, goal, deadline })
+            .await?;
         match (reply.result, reply.record) {
             (Ok(answer), Some(record)) => {
                 let live = record.live();
@@ -193,9 +204,8 @@ impl Supervisor {
             let mut cancel = Cancel { core: &self.core, request, armed: true };
             let (answer, reply) = oneshot::channel();
             let event = event(request, target.clone());
-            let sent = current.map(|registry| {
-                registry.send_message(RegistryMsg::Ask { request, event, reply: answer })
-            });
+            let sent = current
+                .map(|registry| registry.send_message(RegistryMsg::Ask { request, event, reply: answer }));
             if matches!(sent, Some(Ok(()))) {
                 if let Ok(reply) = reply.await {
                     cancel.armed = false;
@@ -219,7 +229,8 @@ impl Supervisor {
     fn current(&self, target: &Target) -> Option<Arc<SessionRecord>> {
         let mut records = self.core.records();
         records.retain(|record| {
-            record.key == target.key && target.generation.is_none_or(|generation| record.id.generation == generation)
+            record.key == target.key
+                && target.generation.is_none_or(|generation| record.id.generation == generation)
         });
         records.pop()
     }
@@ -286,7 +297,11 @@ impl Supervisor {
     ///
     /// # Errors
     /// `NotFound`, `StaleGeneration`.
-    pub async fn processes(&self, of: Option<Uid>, target: Option<Target>) -> Result<Vec<ProcessView>, Failure> {
+    pub async fn processes(
+        &self,
+        of: Option<Uid>,
+        target: Option<Target>,
+    ) -> Result<Vec<ProcessView>, Failure> {
         let only = match target {
             Some(target) => Some(self.resolve(target, false).await?),
             None => None,
@@ -370,7 +385,9 @@ impl Supervisor {
         let call = self.call_without_deadline(target, server, tool, arguments);
         match deadline {
             None => call.await,
-            Some(at) => tokio::time::timeout_at(at.into(), call).await.unwrap_or(Err(Failure::DeadlineExceeded)),
+            Some(at) => {
+                tokio::time::timeout_at(at.into(), call).await.unwrap_or(Err(Failure::DeadlineExceeded))
+            }
         }
     }
 
@@ -389,7 +406,8 @@ impl Supervisor {
             None => match self.catalogue(&record).await?.find(&tool) {
                 Meaning::One(owner) => owner,
                 Meaning::Ambiguous(names) => {
-                    let text = format!("several servers have a tool {tool}: say which by {}", names.join(" or "));
+                    let text =
+                        format!("several servers have a tool {tool}: say which by {}", names.join(" or "));
                     return Err(Failure::Invalid(text));
                 }
                 Meaning::Unknown => return Err(Failure::Invalid(format!("the session has no tool {tool}"))),
@@ -481,9 +499,11 @@ fn lost() -> Failure {
 fn stopping(record: &SessionRecord) -> Certificate {
     use crate::api::{Outcome, Proof};
     let live = record.live();
-    if let Some(certificate) = live.certificate.as_ref().filter(|_| {
-        matches!(live.state, SessionState::Closed | SessionState::Failed)
-    }) {
+    if let Some(certificate) = live
+        .certificate
+        .as_ref()
+        .filter(|_| matches!(live.state, SessionState::Closed | SessionState::Failed))
+    {
         return Certificate::clone(certificate);
     }
     Certificate {
@@ -504,7 +524,8 @@ fn stopping(record: &SessionRecord) -> Certificate {
 }
 
 fn failure(refusal: Refusal, record: Option<&SessionRecord>) -> Failure {
-    let detail = || record.and_then(|record| record.live().certificate.as_ref().and_then(|of| of.failure.clone()));
+    let detail =
+        || record.and_then(|record| record.live().certificate.as_ref().and_then(|of| of.failure.clone()));
     match refusal {
         Refusal::Draining => Failure::Draining,
         Refusal::SessionExists { session } => Failure::SessionExists { session },
@@ -538,7 +559,9 @@ fn call_failure(error: CallError, server: &ServerName, record: &SessionRecord) -
         CallError::Overloaded => Failure::Overloaded,
         CallError::ServerExited => {
             let (exit, stderr_tail) = match record.server(server) {
-                Some(server) => (server.live().exit, server.stderr.borrow().as_ref().map(|stderr| stderr.tail(2048))),
+                Some(server) => {
+                    (server.live().exit, server.stderr.borrow().as_ref().map(|stderr| stderr.tail(2048)))
+                }
                 None => (None, None),
             };
             let stderr_tail = stderr_tail.unwrap_or_default();

@@ -37,7 +37,8 @@ static NEXT_UID: AtomicU32 = AtomicU32::new(50_000);
 fn containment() -> Containment {
     static ONE: OnceLock<(Mutex<Option<Threads>>, Containment)> = OnceLock::new();
     let (_, containment) = ONE.get_or_init(|| {
-        let instance = InstanceId(format!("{:016x}", 0xabcd_0000_0000_u64 + u64::from(std::process::id())).into());
+        let instance =
+            InstanceId(format!("{:016x}", 0xabcd_0000_0000_u64 + u64::from(std::process::id())).into());
         let options = Options { instance, containment: None, private: false, keeper_command: Vec::new() };
         let (threads, containment) = mcpvisor_process::start(options).unwrap();
         (Mutex::new(Some(threads)), containment)
@@ -115,12 +116,15 @@ fn marked(uid: Uid) -> Vec<u32> {
     let marker = format!("/{}-", uid.0);
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
         let mut variables = environ.split(|byte| *byte == 0);
         if variables.any(|text| {
             let text = String::from_utf8_lossy(text);
-            text.strip_prefix("MCPVISOR_SCOPE=").is_some_and(|scope| scope.contains(&marker) || scope.contains(&marker.replace('/', "/s-")))
+            text.strip_prefix("MCPVISOR_SCOPE=")
+                .is_some_and(|scope| scope.contains(&marker) || scope.contains(&marker.replace('/', "/s-")))
         }) {
             found.push(pid);
         }
@@ -138,7 +142,8 @@ fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
             tombstones: 100,
             tombstone_age: Duration::from_secs(600),
         };
-        let supervisor = Supervisor::start(SupervisorConfig { registry: config }, containment()).await.unwrap();
+        let supervisor =
+            Supervisor::start(SupervisorConfig { registry: config }, containment()).await.unwrap();
         let uid = Uid(NEXT_UID.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) * 100);
         let done = tokio::time::timeout(Duration::from_secs(60), body(World { supervisor, uid })).await;
         assert!(done.is_ok(), "the test hangs");
@@ -181,7 +186,9 @@ fn lose(world: &World, who: Who, how: How) {
         (Who::Registry, How::Kill) => core.registry.borrow().as_ref().unwrap().get_cell().kill(),
         (Who::Session, How::Panic) => session.unwrap().send_message(SessionMsg::Panic).unwrap(),
         (Who::Session, How::Kill) => session.unwrap().get_cell().kill(),
-        (Who::Server, How::Panic) => session.unwrap().send_message(SessionMsg::PanicServer(server_name())).unwrap(),
+        (Who::Server, How::Panic) => {
+            session.unwrap().send_message(SessionMsg::PanicServer(server_name())).unwrap()
+        }
         (Who::Server, How::Kill) => {
             for child in session.unwrap().get_cell().get_children() {
                 child.kill();
@@ -221,7 +228,8 @@ fn a_session_opens_and_closes_with_proof() {
 fn g12_an_actor_lost_while_ready_leaves_nothing_and_closers_get_the_truth() {
     for (who, how) in ALL {
         run(|world| async move {
-            let opened = world.supervisor.open(world.request(Mode::Exclusive, &["sh", "-c", STUBBORN])).await.unwrap();
+            let opened =
+                world.supervisor.open(world.request(Mode::Exclusive, &["sh", "-c", STUBBORN])).await.unwrap();
             until("the helper runs", || world.pids().len() >= 2).await;
             lose(&world, who, how);
             let target = world.target(Some(opened.session.generation));
@@ -292,7 +300,13 @@ fn g11_an_actor_lost_while_draining_answers_the_call_once_and_leaves_nothing() {
                 let in_flight = || {
                     let core = world.supervisor.core();
                     let record = core.records().into_iter().rev().find(|record| record.key == world.key());
-                    record.is_some_and(|record| record.servers[0].live().connection.as_ref().is_some_and(|of| of.stats().in_flight > 0))
+                    record.is_some_and(|record| {
+                        record.servers[0]
+                            .live()
+                            .connection
+                            .as_ref()
+                            .is_some_and(|of| of.stats().in_flight > 0)
+                    })
                 };
                 until("the call is in flight", in_flight).await;
                 close.await
