@@ -1,0 +1,21 @@
+// The TypeScript SDK's (1.x) stdio client against one server.
+//
+// ts1_client.mjs MODULES close|stay TOOL ARGUMENTS COMMAND [ARG...]
+//
+// Does the handshake (with roots declared), lists the tools, calls one, and says `ready` with what it got, as a line of
+// JSON. Then it closes in the SDK's own way, or stays until it is ended from outside.
+const [modules, end, tool, args, command, ...rest] = process.argv.slice(2);
+const sdk = `${modules}/@modelcontextprotocol/sdk/dist/esm`;
+const { Client } = await import(`${sdk}/client/index.js`);
+const { StdioClientTransport } = await import(`${sdk}/client/stdio.js`);
+const { ListRootsRequestSchema } = await import(`${sdk}/types.js`);
+
+const client = new Client({ name: 'real-client', version: '0.1.0' }, { capabilities: { roots: { listChanged: true } } });
+client.setRequestHandler(ListRootsRequestSchema, async () => ({ roots: [{ uri: 'file:///tmp', name: 'tmp' }] }));
+await client.connect(new StdioClientTransport({ command, args: rest }));
+const { tools } = await client.listTools();
+const result = await client.callTool({ name: tool, arguments: JSON.parse(args) });
+console.log(JSON.stringify({ ready: true, tools: tools.length, text: result.content[0].text }));
+if (end === 'stay') await new Promise(resolve => setTimeout(resolve, 1 << 30));
+await client.close();
+console.log(JSON.stringify({ closed: true }));
