@@ -115,7 +115,10 @@ pub(crate) enum Command {
         shell: clap_complete::Shell,
     },
     /// Print the manual page, as roff
-    Man,
+    Man {
+        /// Of one command only
+        command: Option<String>,
+    },
     /// The bundled servers of `demo`
     #[command(hide = true)]
     DemoServer {

@@ -83,7 +83,7 @@ fn dispatch(cli: Cli) -> ExitCode {
         Command::Shutdown(args) => daemon::shutdown(&args, &globals),
         Command::Doctor => doctor::doctor(&globals),
         Command::Completions { shell } => completions(shell),
-        Command::Man => manual(),
+        Command::Man { command } => manual(command.as_deref()),
     };
     finish(done, &globals)
 }
@@ -101,9 +101,17 @@ fn completions(shell: clap_complete::Shell) -> Done {
     print_bytes(&script)
 }
 
-fn manual() -> Done {
+fn manual(of: Option<&str>) -> Done {
+    let mut command = Cli::command();
+    if let Some(name) = of {
+        // The globals reach the subcommands only when the whole is built.
+        command.build();
+        let found = command.find_subcommand(name).cloned();
+        let doing = format!("find the manual page of {name}");
+        command = found.ok_or_else(|| Failure::usage(doing, "there is no such command"))?;
+    }
     let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command())
+    clap_mangen::Man::new(command)
         .render(&mut page)
         .map_err(|error| Failure::other("make the manual page", error))?;
     print_bytes(&page)
