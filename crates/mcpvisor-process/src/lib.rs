@@ -2,6 +2,33 @@
 //!
 //! A *scope* is what one server's process tree lives in: a cgroup, or, where there is none, a keeper process.
 //! The *reaper* (one thread, started before everything else and ended after it) holds all kernel handles and
-//! says when a scope is empty. Launches run on a launcher thread of their own.
+//! says when a scope is empty. Launches run on a launch thread of their own.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `api` | the types of the interface |
+//! | `handle` | [`Containment`], [`Threads`], [`start`] |
+//! | `reaper` | the thread that holds every scope, and alone reaps |
+//! | `launch` | the launch threads: cgroup, pipes, birth |
+//! | `resolve` | finding program and directory, on a thread that may hang |
+//! | `cgroup` | where our cgroups may lie, and what is done with them |
+//! | `keeper` | the keeper process, and what is said to it |
+//! | `sys` | system calls without a safe form |
 pub mod api;
+mod cgroup;
+mod command;
+mod crew;
+mod handle;
+mod keeper;
+mod launch;
+mod probe;
+mod procfs;
+mod reaper;
+mod reserve;
+mod resolve;
+mod sys;
+
 pub use api::*;
+pub use handle::{Containment, SessionReports, Threads, detach, start};
+pub use keeper::keeper_main;
+pub use probe::probe;
