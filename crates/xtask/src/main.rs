@@ -1,2 +1,52 @@
-//! The project's own commands.
-fn main() {}
+//! The project's own commands: `cargo xtask COMMAND`. See CONTRIBUTING.md.
+mod real;
+mod run;
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test [ARGUMENTS…]   builds everything, installs the real servers and clients, runs every test
+cargo xtask e2e [FILTER…]       the end-to-end tests only
+cargo xtask real                installs the real servers and clients into the target folder
+cargo xtask soak [CYCLES]       opens and closes a session 5,000 times on each containment, and looks for growth
+cargo xtask negative-controls   shows that the tests of the machines fail when a guard is taken out
+cargo xtask lint                format, clippy, documentation, dependencies";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) =
+        words.split_first().map_or(("help", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let done = match command {
+        "test" => tests::all(rest),
+        "e2e" => tests::end_to_end(rest),
+        "real" => real::install(),
+        "soak" => tests::soak(rest),
+        "negative-controls" => tests::negative_controls(),
+        "lint" => tests::lint(),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!("there is no command {other}\n\n{HELP}")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("xtask lies in the workspace")
+}
+
+/// The target folder, as cargo finds it.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root().join("target"), |dir| root().join(PathBuf::from(dir)))
+}

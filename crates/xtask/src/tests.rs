@@ -1,0 +1,127 @@
+//! Running the tests.
+use crate::real;
+use crate::run::{cargo, is_there, run, runner};
+
+/// How many end-to-end tests run at once under `cargo test`: most of their time they wait for graces.
+const AT_ONCE: &str = "--test-threads=6";
+
+/// Builds everything, installs the real servers and clients, runs every test, and says at last how it went. More words go to
+/// the runner.
+///
+/// # Errors
+/// Where anything fails.
+pub(crate) fn all(more: &[String]) -> Result<(), String> {
+    build()?;
+    let mut closing = Vec::new();
+    let mut good = true;
+    if is_there(cargo(&["nextest", "--version"])) {
+        let mut nextest = cargo(&["nextest", "run", "--workspace"]);
+        nextest.args(more);
+        good &= runner(nextest, &mut closing)?;
+        good &= runner(cargo(&["test", "--workspace", "--doc"]), &mut closing)?;
+    } else {
+        // Without nextest: first everything but the end-to-end tests, then these, many at once.
+        let mut rest = cargo(&["test", "--workspace", "--exclude", "mcpvisor-tests", "--no-fail-fast"]);
+        rest.args(more);
+        good &= runner(rest, &mut closing)?;
+        let mut tests = cargo(&["test", "--workspace", "--test", "e2e"]);
+        tests.args(more).args(["--", AT_ONCE]);
+        good &= runner(tests, &mut closing)?;
+    }
+    conclude(good, &closing)
+}
+
+/// The end-to-end tests whose names contain one of the words.
+///
+/// # Errors
+/// Where anything fails.
+pub(crate) fn end_to_end(filters: &[String]) -> Result<(), String> {
+    build()?;
+    let mut closing = Vec::new();
+    let mut tests = cargo(&["test", "--workspace", "--test", "e2e", "--", AT_ONCE]);
+    tests.args(filters);
+    let good = runner(tests, &mut closing)?;
+    conclude(good, &closing)
+}
+
+/// The programs that the end-to-end tests drive, and what they drive them against.
+fn build() -> Result<(), String> {
+    // Packages come over the network, and need the processor little: both at once.
+    let installing = std::thread::spawn(real::install);
+    run(cargo(&["build", "--workspace"]))?;
+    installing.join().map_err(|_| "the installation of the real servers and clients broke".to_owned())?
+}
+
+/// Says how the runners ended, last of all.
+fn conclude(good: bool, closing: &[String]) -> Result<(), String> {
+    println!("\nxtask: what the test runner said at its ends");
+    for line in closing {
+        println!("  {line}");
+    }
+    let total = |word: &str| -> u64 {
+        let count = |line: &String| {
+            let words: Vec<&str> = line.split([' ', ';', ',']).filter(|word| !word.is_empty()).collect();
+            words
+                .windows(2)
+                .find(|pair| pair[1] == word)
+                .and_then(|pair| pair[0].parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        closing
+            .iter()
+            .filter(|line| line.starts_with("test result:") || line.starts_with("Summary ["))
+            .map(count)
+            .sum()
+    };
+    println!("xtask: {} passed, {} failed, {} ignored", total("passed"), total("failed"), total("ignored"));
+    if good { Ok(()) } else { Err("tests failed".to_owned()) }
+}
+
+/// Many cycles of open and close, on both containments, one after the other.
+///
+/// # Errors
+/// Where something grows.
+pub(crate) fn soak(words: &[String]) -> Result<(), String> {
+    let cycles = words.first().map_or("5000", String::as_str);
+    cycles.parse::<u32>().map_err(|_| format!("{cycles} is no number of cycles"))?;
+    run(cargo(&["build", "--workspace"]))?;
+    let mut tests = cargo(&[
+        "test",
+        "--workspace",
+        "--test",
+        "e2e",
+        "--",
+        "many::g37",
+        "--test-threads=1",
+        "--nocapture",
+    ]);
+    tests.env("MCPVISOR_CYCLES", cycles);
+    run(tests)
+}
+
+/// Takes out one guard of the machines after the other, and shows that a test then fails.
+///
+/// # Errors
+/// Where one is not noticed.
+pub(crate) fn negative_controls() -> Result<(), String> {
+    run(cargo(&["test", "--package", "mcpvisor-lifecycle", "--features", "seeded-bugs"]))
+}
+
+/// What `.ci/run` asks for before the tests.
+///
+/// # Errors
+/// Where anything is not as it should be.
+pub(crate) fn lint() -> Result<(), String> {
+    run(cargo(&["fmt", "--all", "--check"]))?;
+    run(cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"]))?;
+    if is_there(cargo(&["deny", "--version"])) {
+        run(cargo(&["deny", "--locked", "check", "bans", "licenses", "sources"]))?;
+    } else {
+        eprintln!(
+            "xtask: cargo-deny is not there; the test of the workspace's rules looks at the dependencies"
+        );
+    }
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
+    doc.env("RUSTDOCFLAGS", "--deny warnings");
+    run(doc)
+}
