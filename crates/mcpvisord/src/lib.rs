@@ -1,7 +1,62 @@
-//! The mcpvisor daemon.
+//! The mcpvisor daemon: a library with one entry, [`main`], and a thin binary around it.
+//!
+//! From the outside in: `args` and `config` say what is wanted; `start` (or `private`) brings up the socket, the containment, the
+//! runtime and the supervision tree, and takes them down in the reverse order; `server` accepts; `connection` reads requests
+//! and answers each once; `dispatch` knows what each method does; `resolve` makes whole server definitions of what a client or a profile
+//! says; `rights` decides who may; `convert` tells the supervisor's views in the shapes of the protocol.
+mod args;
 mod config;
+mod connection;
+mod convert;
+mod daemon;
+mod dispatch;
+mod doctor;
 mod escape;
+mod limits;
 mod log;
 mod outbox;
 mod peer;
+mod private;
+mod resolve;
+mod rights;
+mod server;
+mod signals;
+mod socket;
+mod start;
+mod users;
 mod wire;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// The daemon's main function.
+///
+/// `prefix` is what stands between the executable's name and `args` where it is called as a subcommand (`["daemon"]`): the
+/// daemon executes itself with it as a keeper. Must be called before the process has any other thread.
+#[must_use]
+pub fn main(prefix: &[&str], args: Vec<OsString>) -> ExitCode {
+    if args.first().is_some_and(|first| first == "keeper") {
+        mcpvisor_process::keeper_main();
+    }
+    let args = match args::Args::parse(prefix, args) {
+        Ok(args) => args,
+        Err(error) => {
+            // Help goes to stdout and errors to stderr; where that can't be written there is nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    if args.check_config {
+        start::check_config(&args)
+    } else if args.private {
+        private::main(prefix, &args)
+    } else {
+        start::foreground(prefix, &args)
+    }
+}
+
+/// What this machine allows: a name, and what was found (`Ok`: good; `Err`: not, and why it matters).
+#[must_use]
+pub fn doctor() -> Vec<(String, Result<String, String>)> {
+    doctor::findings()
+}

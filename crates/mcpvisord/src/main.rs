@@ -1,2 +1,6 @@
 //! The daemon as a binary of its own.
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mcpvisord::main(&[], std::env::args_os().skip(1).collect())
+}

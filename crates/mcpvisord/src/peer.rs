@@ -65,11 +65,26 @@ impl Peer {
         (!self.has_ended()).then_some(groups)
     }
 
+    /// The limits that the process itself could pass on: of each resource the hard one. None where it is not there any more.
+    pub(crate) fn hard_limits(&self) -> Option<Vec<(u32, Option<u64>)>> {
+        let limits = proc::hard_limits(self.pid)?;
+        (!self.has_ended()).then_some(limits)
+    }
+
     fn has_ended(&self) -> bool {
         let Some(pidfd) = &self.pidfd else { return false };
         let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&now)), Ok(1..))
+    }
+}
+
+#[cfg(test)]
+impl Peer {
+    /// This process's parent, as if it were of another user.
+    pub(crate) fn pretend(uid: u32) -> Self {
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        Self { uid, gid: uid, pid: u32::try_from(parent).unwrap_or(0), pidfd: None }
     }
 }
 
@@ -90,6 +105,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test needs a child of its own")]
     fn a_child_of_the_daemon_is_in_a_session() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let told = proc::check(child.id(), "0123456789abcdef");

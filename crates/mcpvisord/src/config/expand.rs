@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The most that is read of a file, in bytes: it becomes an argument or a variable of a server.
 const LARGEST_FILE: u64 = 64 << 10;
 
-/// Where values come from. Reading a file can block: expand off the runtime where a profile names one.
+/// Where values come from. Reading a file can block: expand off the runtime.
 #[derive(Debug)]
 pub(crate) struct Expansion<'a> {
     /// What the open names.
@@ -126,13 +126,6 @@ impl Profile {
                 _ => None,
             })
             .collect()
-    }
-
-    /// An expansion will read files.
-    pub(crate) fn reads_files(&self) -> bool {
-        let reads =
-            |variable: &Variable| matches!(variable, Variable::File { .. } | Variable::Credential { .. });
-        self.templates().flat_map(Template::variables).any(reads)
     }
 }
 

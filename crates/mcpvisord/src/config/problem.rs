@@ -94,7 +94,7 @@ fn snippet(f: &mut fmt::Formatter<'_>, source: &str, span: &Range<usize>, place:
         .take_while(|c| *c != '\n' && *c != '\r')
         .count()
         .max(1);
-    let from = if first > WIDEST / 2 { first - WIDEST / 2 } else { 0 };
+    let from = first.saturating_sub(WIDEST / 2);
     let shown: String =
         line.chars().skip(from).take(WIDEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
     let carets = "^".repeat(marked.min(WIDEST.saturating_sub(first - from)).max(1));

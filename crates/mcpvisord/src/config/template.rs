@@ -40,6 +40,7 @@ const FORMS: &str = "the variables are ${env:NAME}, ${env:NAME:-default}, ${file
 
 impl Template {
     /// Text without variables.
+    #[cfg(test)]
     pub(crate) fn literal(text: &str) -> Self {
         Self { parts: vec![Part::Literal(text.to_owned())] }
     }

@@ -1,10 +1,9 @@
 //! A thread of its own writes the records, so that a terminal that is stopped or a pipe that is full never holds up the daemon.
+use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Records that wait at most; more are dropped and counted.
 const LONGEST_QUEUE: usize = 4096;
@@ -14,40 +13,79 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Where lines are put.
 #[derive(Debug, Clone)]
 pub(crate) struct Queue {
-    lines: SyncSender<Job>,
-    dropped: Arc<AtomicU64>,
+    shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-enum Job {
-    Line(String),
-    End,
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<String>,
+    /// Since the last line that is queued.
+    dropped: u64,
+    ended: bool,
 }
 
 /// The thread; dropping it writes what is queued, for a second at most.
 #[derive(Debug)]
 pub(crate) struct Writer {
     queue: Queue,
-    thread: Option<JoinHandle<()>>,
+    done: Receiver<()>,
 }
 
 impl Queue {
-    /// Never blocks.
+    /// Never blocks for longer than a line takes to be queued.
     pub(crate) fn put(&self, line: String) {
-        if let Err(TrySendError::Full(_)) = self.lines.try_send(Job::Line(line)) {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.state();
+        if state.lines.len() < LONGEST_QUEUE {
+            state.lines.push_back(line);
+        } else {
+            state.dropped += 1;
+        }
+        self.shared.filled.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next line, with what was dropped after it; None at the end.
+    fn next(&self) -> Option<(String, u64)> {
+        let mut state = self.state();
+        loop {
+            if let Some(line) = state.lines.pop_front() {
+                let dropped = if state.lines.is_empty() { std::mem::take(&mut state.dropped) } else { 0 };
+                return Some((line, dropped));
+            }
+            if state.ended {
+                return None;
+            }
+            state = self.shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 impl Writer {
-    pub(crate) fn start(to: impl Write + Send + 'static) -> io::Result<Self> {
-        let (lines, jobs) = sync_channel(LONGEST_QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let queue = Queue { lines, dropped: Arc::clone(&dropped) };
-        let thread =
-            std::thread::Builder::new().name("log".into()).spawn(move || write(to, &jobs, &dropped))?;
-        Ok(Self { queue, thread: Some(thread) })
+    pub(crate) fn start(mut to: impl Write + Send + 'static) -> io::Result<Self> {
+        let queue = Queue { shared: Arc::default() };
+        let (tell, done) = channel();
+        let lines = queue.clone();
+        std::thread::Builder::new().name("log".into()).spawn(move || {
+            while let Some((line, dropped)) = lines.next() {
+                // Where nobody reads any more there is nobody to tell.
+                let _ = to.write_all(line.as_bytes());
+                if dropped > 0 {
+                    let _ = writeln!(to, "{dropped} records were dropped here: nobody took them in time");
+                }
+            }
+            let _ = to.flush();
+            let _ = tell.send(());
+        })?;
+        Ok(Self { queue, done })
     }
 
     pub(crate) fn queue(&self) -> Queue {
@@ -55,35 +93,11 @@ impl Writer {
     }
 }
 
-fn write(mut to: impl Write, jobs: &Receiver<Job>, dropped: &AtomicU64) {
-    while let Ok(Job::Line(line)) = jobs.recv() {
-        // Where nobody reads any more there is nobody to tell.
-        let _ = to.write_all(line.as_bytes());
-        let lost = dropped.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            let _ = writeln!(to, "{lost} records were dropped here: nobody took them in time");
-        }
-    }
-    let _ = to.flush();
-}
-
 impl Drop for Writer {
     fn drop(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        let Some(thread) = self.thread.take() else { return };
-        // A full queue is emptied by the thread, unless nobody takes what it writes.
-        while let Err(TrySendError::Full(_)) = self.queue.lines.try_send(Job::End) {
-            if Instant::now() >= deadline {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        while !thread.is_finished() {
-            if Instant::now() >= deadline {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let _ = thread.join();
+        self.queue.state().ended = true;
+        self.queue.shared.filled.notify_one();
+        // A thread that is stuck in a write is left behind.
+        let _ = self.done.recv_timeout(PATIENCE);
     }
 }

@@ -80,6 +80,40 @@ pub(crate) fn groups(pid: u32, uid: u32) -> Option<Vec<u32>> {
     status(pid, "Groups:")
 }
 
+/// The hard limit of each resource, by its number; None: there is none.
+pub(crate) fn hard_limits(pid: u32) -> Option<Vec<(u32, Option<u64>)>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let limits: Vec<_> = RESOURCES
+        .iter()
+        .filter_map(|(name, number)| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            let hard = line.split_whitespace().nth(1)?;
+            Some((*number, if hard == "unlimited" { None } else { Some(hard.parse().ok()?) }))
+        })
+        .collect();
+    (limits.len() == RESOURCES.len()).then_some(limits)
+}
+
+/// As the kernel names and numbers them (the numbers are those of all architectures that this program is built for).
+const RESOURCES: [(&str, u32); 16] = [
+    ("Max cpu time", 0),
+    ("Max file size", 1),
+    ("Max data size", 2),
+    ("Max stack size", 3),
+    ("Max core file size", 4),
+    ("Max resident set", 5),
+    ("Max processes", 6),
+    ("Max open files", 7),
+    ("Max locked memory", 8),
+    ("Max address space", 9),
+    ("Max file locks", 10),
+    ("Max pending signals", 11),
+    ("Max msgqueue size", 12),
+    ("Max nice priority", 13),
+    ("Max realtime priority", 14),
+    ("Max realtime timeout", 15),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +124,14 @@ mod tests {
         assert!(is_ours(ours, "00ff00ff00ff00ff"));
         assert!(!is_ours(ours, "11ff00ff00ff00ff"));
         assert!(!is_ours("0::/mcpvisor-00ff00ff00ff00ff\n", "00ff00ff00ff00ff"));
+    }
+
+    #[test]
+    fn limits_are_those_of_the_process() {
+        let limits = hard_limits(std::process::id()).unwrap();
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        assert!(limits.contains(&(7, files)), "{limits:?}");
+        assert_eq!(hard_limits(0), None);
     }
 
     #[test]

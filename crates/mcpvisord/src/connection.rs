@@ -1,0 +1,269 @@
+//! One control connection: reads requests, runs many at once, answers each exactly once.
+//!
+//! Its end cancels what it waits for: opens and calls that are on their way; and it ends the leases of the sessions that it
+//! opened. A close goes on without its requester (G14).
+mod leases;
+
+use crate::daemon::Daemon;
+use crate::dispatch;
+use crate::outbox::Outbox;
+use crate::peer::Peer;
+use crate::wire::{Descriptors, Line, Received, Wire};
+use leases::Leases;
+use mcpvisor_control::message::{error_response, response};
+use mcpvisor_control::{ErrorKind, ErrorObject, Id, Message, method, params};
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// The most requests in flight on one connection.
+const MOST_REQUESTS: usize = 1024;
+/// How long the daemon's end waits for a client to take its last answers.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// What a request's handler may use.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) daemon: Daemon,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) outbox: Outbox,
+    pub(crate) leases: Leases,
+    pub(crate) id: Id,
+    /// When the request was read; deadlines count from here.
+    pub(crate) read_at: Instant,
+    cancelled: watch::Receiver<bool>,
+}
+
+impl Context {
+    /// Resolves when the client no longer wants the answer: it said so, or its connection has ended.
+    pub(crate) async fn cancelled(&self) {
+        let mut cancelled = self.cancelled.clone();
+        // The sender lives as long as the request is in flight; without it the connection is gone.
+        let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// The moment at which the requester's patience ends.
+    pub(crate) fn deadline(&self, milliseconds: Option<u64>) -> Option<Instant> {
+        milliseconds.and_then(|span| self.read_at.checked_add(Duration::from_millis(span)))
+    }
+}
+
+/// Requests that have no answer yet. Whoever removes one answers it.
+type InFlight = Arc<Mutex<HashMap<Id, watch::Sender<bool>>>>;
+
+fn locked(in_flight: &InFlight) -> MutexGuard<'_, HashMap<Id, watch::Sender<bool>>> {
+    in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Serves a connection until the client ends it, or the daemon its work. Never fails: what is wrong is answered.
+pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
+    let outbox = Outbox::new(2 * daemon.config.daemon.max_line + (1 << 20));
+    let connection = Connection {
+        in_flight: InFlight::default(),
+        leases: Leases::new(daemon.supervisor.clone()),
+        peer: Arc::new(peer),
+        outbox: outbox.clone(),
+        daemon,
+    };
+    tracing::debug!(uid = connection.peer.uid, pid = connection.peer.pid, "client connected");
+    let mut tasks = JoinSet::new();
+    let writer = outbox.write_to(&stream);
+    tokio::pin!(writer);
+    let broken = tokio::select! {
+        () = &mut writer => true,
+        () = connection.read(&stream, &mut tasks) => false,
+    };
+    let orderly = !broken && connection.daemon.has_ended();
+    if orderly {
+        // What waited for the shutdown is answered by it.
+        let _ = tokio::time::timeout(FAREWELL, async {
+            while tasks.join_next().await.is_some() {}
+            outbox.finish();
+            writer.as_mut().await;
+        })
+        .await;
+    }
+    if outbox.is_cut() {
+        tracing::warn!(
+            uid = connection.peer.uid,
+            pid = connection.peer.pid,
+            "client was cut: it does not read its answers"
+        );
+    }
+    connection.end(tasks).await;
+    tracing::debug!(uid = connection.peer.uid, pid = connection.peer.pid, "client gone");
+}
+
+struct Connection {
+    daemon: Daemon,
+    peer: Arc<Peer>,
+    outbox: Outbox,
+    leases: Leases,
+    in_flight: InFlight,
+}
+
+impl Connection {
+    /// Reads until the end of the stream, or of the daemon.
+    async fn read(&self, stream: &UnixStream, tasks: &mut JoinSet<()>) {
+        let mut wire = Wire::new(self.daemon.config.daemon.max_line);
+        loop {
+            let received = tokio::select! {
+                biased;
+                received = wire.next(stream, asks_for_descriptors) => received,
+                Some(_) = tasks.join_next() => continue,
+                _ = self.daemon.ended() => return,
+            };
+            match received {
+                Ok(Received::Line(line)) => self.take(line, tasks),
+                Ok(Received::TooLong) => {
+                    let most = self.daemon.config.daemon.max_line;
+                    let error = ErrorObject::new(
+                        ErrorKind::InvalidRequest,
+                        format!("the line is longer than {most} bytes"),
+                    );
+                    self.outbox.push(error_response(None, &error));
+                }
+                Ok(Received::End) => return,
+                Err(error) => {
+                    tracing::debug!(pid = self.peer.pid, %error, "connection broke");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&self, line: Line, tasks: &mut JoinSet<()>) {
+        match Message::parse(&line.bytes) {
+            Ok(Message::Request { id, method, params }) => {
+                self.request(id, method, params, line.descriptors, tasks);
+            }
+            Ok(Message::Notification { method, params }) => self.notification(&method, params.as_deref()),
+            // Nothing is ever asked of the client.
+            Ok(Message::Response { .. }) => {
+                tracing::debug!(pid = self.peer.pid, "an answer came that nobody asked for");
+            }
+            Err(bad) => self.outbox.push(error_response(bad.id.as_ref(), &bad.error)),
+        }
+    }
+
+    fn request(
+        &self,
+        id: Id,
+        method: String,
+        params: Option<Box<RawValue>>,
+        descriptors: Descriptors,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let (cancel, cancelled) = watch::channel(false);
+        {
+            let mut in_flight = locked(&self.in_flight);
+            let refused = if in_flight.contains_key(&id) {
+                Some(ErrorObject::new(
+                    ErrorKind::InvalidRequest,
+                    "a request with this id is in flight already",
+                ))
+            } else if in_flight.len() >= MOST_REQUESTS {
+                Some(ErrorObject::new(
+                    ErrorKind::Overloaded,
+                    format!("{MOST_REQUESTS} requests are in flight on this connection"),
+                ))
+            } else {
+                None
+            };
+            if let Some(error) = refused {
+                self.outbox.push(error_response(Some(&id), &error));
+                return;
+            }
+            in_flight.insert(id.clone(), cancel);
+        }
+        let context = Context {
+            daemon: self.daemon.clone(),
+            peer: Arc::clone(&self.peer),
+            outbox: self.outbox.clone(),
+            leases: self.leases.clone(),
+            id,
+            read_at: Instant::now(),
+            cancelled,
+        };
+        let in_flight = Arc::clone(&self.in_flight);
+        tasks.spawn(async move {
+            let id = context.id.clone();
+            let outbox = context.outbox.clone();
+            let answer = answer(context, method, params, descriptors).await;
+            if locked(&in_flight).remove(&id).is_none() {
+                return;
+            }
+            outbox.push(match answer {
+                Ok(result) => response(&id, result).unwrap_or_else(|error| {
+                    let error =
+                        ErrorObject::new(ErrorKind::Internal, format!("the answer can't be told: {error}"));
+                    error_response(Some(&id), &error)
+                }),
+                Err(error) => error_response(Some(&id), &error),
+            });
+        });
+    }
+
+    fn notification(&self, name: &str, params: Option<&RawValue>) {
+        if name != method::CANCELLED {
+            tracing::debug!(pid = self.peer.pid, notification = name, "unknown notification");
+            return;
+        }
+        let text = params.map_or("{}", RawValue::get);
+        match serde_json::from_str::<params::Cancelled>(text) {
+            Ok(cancelled) => {
+                // One that is not in flight has its answer on the way.
+                if let Some(cancel) = locked(&self.in_flight).get(&cancelled.request_id) {
+                    let _ = cancel.send(true);
+                }
+            }
+            Err(error) => tracing::debug!(pid = self.peer.pid, %error, "malformed notifications/cancelled"),
+        }
+    }
+
+    /// The client is gone: nobody waits for an answer any more.
+    async fn end(&self, mut tasks: JoinSet<()>) {
+        // Dropping the senders tells each request; those that have something to undo do so.
+        locked(&self.in_flight).clear();
+        self.leases.end();
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Runs a handler until its answer, or until it is not wanted: then the handler is dropped, unless it does that by itself.
+async fn answer(
+    context: Context,
+    method: String,
+    params: Option<Box<RawValue>>,
+    descriptors: Descriptors,
+) -> Result<Box<RawValue>, ErrorObject> {
+    let gone = context.clone();
+    let handled = dispatch::handle(context, &method, params.as_deref(), descriptors);
+    cancellable(handled, gone.cancelled()).await
+}
+
+/// The answer wins where both are there: what has happened is told rather than that it was given up.
+async fn cancellable(
+    handled: impl Future<Output = Result<Box<RawValue>, ErrorObject>>,
+    cancelled: impl Future<Output = ()>,
+) -> Result<Box<RawValue>, ErrorObject> {
+    tokio::select! {
+        biased;
+        answer = handled => answer,
+        () = cancelled => Err(ErrorObject::new(ErrorKind::Cancelled, "the request was cancelled")),
+    }
+}
+
+/// Whether a line is one that descriptors may have been sent with. Cheap, and wrong only for lines that mention the word elsewhere: such
+/// a one takes descriptors that are closed then.
+fn asks_for_descriptors(line: &[u8]) -> bool {
+    memchr::memmem::find(line, b"\"descriptors\"").is_some()
+}
+
+#[cfg(test)]
+mod tests;

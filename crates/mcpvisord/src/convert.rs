@@ -1,0 +1,38 @@
+//! From the supervisor's views to the shapes of the control protocol, one file per shape.
+mod certificate;
+mod failure;
+mod listings;
+mod names;
+mod session;
+mod status;
+
+pub(crate) use certificate::{close_report, waited};
+pub(crate) use failure::error;
+pub(crate) use listings::{log_line, process, tool};
+pub(crate) use names::{key_name, server_name, tenant_name};
+pub(crate) use session::session;
+pub(crate) use status::status;
+
+use std::time::{Duration, SystemTime};
+
+/// RFC 3339 with milliseconds, in UTC. A time that the calendar does not reach is the epoch.
+fn timestamp(at: SystemTime) -> String {
+    format!("{:.3}", jiff::Timestamp::try_from(at).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
+}
+
+/// Whole milliseconds.
+fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds with three digits of a fraction.
+fn exact_milliseconds(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn count(number: usize) -> u64 {
+    number as u64
+}
+
+#[cfg(test)]
+mod tests;

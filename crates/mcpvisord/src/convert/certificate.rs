@@ -1,0 +1,118 @@
+//! The death certificate, and the answer of `wait` that carries it.
+use super::session::state;
+use super::{exact_milliseconds, milliseconds, names};
+use mcpvisor_control::results;
+use mcpvisor_lifecycle::server::Stage;
+use mcpvisor_lifecycle::session::CloseReason;
+use mcpvisor_process::{Exit, ProcessRecord, Rung};
+use mcpvisor_supervisor::{Certificate, Outcome, Proof, ServerCertificate, StartFailure, Waited};
+
+/// One result of a close.
+pub(crate) fn close_report(certificate: &Certificate) -> results::CloseReport {
+    results::CloseReport {
+        key: names::key(&certificate.key),
+        generation: Some(certificate.generation.0),
+        outcome: match certificate.outcome {
+            Outcome::Closed => results::CloseOutcome::Closed,
+            Outcome::Quarantined => results::CloseOutcome::Quarantined,
+            Outcome::Stopping => results::CloseOutcome::Stopping,
+        },
+        proof: Some(match certificate.proof {
+            Proof::Cgroup => results::Proof::Cgroup,
+            Proof::Keeper => results::Proof::Keeper,
+            Proof::None => results::Proof::None,
+        }),
+        reason: Some(reason(certificate.reason)),
+        drained: Some(results::DrainCounts {
+            finished: certificate.drained_finished,
+            cancelled: certificate.drained_cancelled,
+        }),
+        duration_ms: Some(exact_milliseconds(certificate.duration)),
+        servers: certificate.servers.iter().map(server).collect(),
+        remaining: certificate
+            .remaining
+            .iter()
+            .map(|(pid, command)| results::RemainingProcess { pid: *pid, command: command.clone() })
+            .collect(),
+        acknowledged_after_us: certificate
+            .acknowledged_after
+            .map(|span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
+        failure: certificate.failure.as_ref().map(start_failure),
+    }
+}
+
+/// The answer of a wait.
+pub(crate) fn waited(waited: &Waited) -> results::Waited {
+    results::Waited {
+        key: names::key(&waited.key),
+        generation: waited.generation.0,
+        state: state(waited.state),
+        reached: waited.reached,
+        certificate: waited.certificate.as_deref().map(close_report),
+    }
+}
+
+fn server(certificate: &ServerCertificate) -> results::EndedServer {
+    results::EndedServer {
+        name: names::server(&certificate.name),
+        stage: match certificate.stage {
+            Stage::Itself => results::Stage::Itself,
+            Stage::Stdin => results::Stage::Stdin,
+            Stage::Sigterm => results::Stage::Sigterm,
+            Stage::Sigkill => results::Stage::Sigkill,
+        },
+        exit: certificate.exit.map(exit),
+        duration_ms: exact_milliseconds(certificate.duration),
+        processes: certificate.processes.iter().map(process).collect(),
+        peak_memory_bytes: certificate.peak_memory_bytes,
+        cpu_ms: certificate.cpu.map(milliseconds),
+    }
+}
+
+fn process(record: &ProcessRecord) -> results::EndedProcess {
+    results::EndedProcess {
+        pid: record.pid,
+        command: record.command.clone(),
+        ended_by: record.ended_by.map(|rung| match rung {
+            Rung::Itself => results::Stage::Itself,
+            Rung::Stdin => results::Stage::Stdin,
+            Rung::Sigterm => results::Stage::Sigterm,
+            Rung::Sigkill => results::Stage::Sigkill,
+        }),
+        exit: record.exit.map(exit),
+        escaped: record.escaped,
+    }
+}
+
+pub(super) fn exit(exit: Exit) -> results::Exit {
+    match exit {
+        Exit::Code(code) => results::Exit::Code(code),
+        Exit::Signal(number) => results::Exit::from_signal(number),
+    }
+}
+
+pub(super) fn start_failure(failure: &StartFailure) -> results::StartFailure {
+    results::StartFailure {
+        server: names::server(&failure.server),
+        reason: failure.cause.to_owned(),
+        message: failure.message.clone(),
+        exit: failure.exit.map(exit),
+        stderr_tail: failure.stderr_tail.clone(),
+    }
+}
+
+fn reason(reason: CloseReason) -> results::CloseReason {
+    match reason {
+        CloseReason::Requested => results::CloseReason::Requested,
+        CloseReason::Shutdown => results::CloseReason::Shutdown,
+        CloseReason::LeaseEnded => results::CloseReason::LeaseEnded,
+        CloseReason::Idle => results::CloseReason::Idle,
+        CloseReason::Ttl => results::CloseReason::Ttl,
+        CloseReason::ParentClosed => results::CloseReason::ParentClosed,
+        CloseReason::StartFailed => results::CloseReason::StartFailed,
+        CloseReason::StartCancelled => results::CloseReason::StartCancelled,
+        CloseReason::ServersFailed => results::CloseReason::ServersFailed,
+        CloseReason::ServersEnded => results::CloseReason::ServersEnded,
+        CloseReason::Internal => results::CloseReason::Internal,
+    }
+}

@@ -1,0 +1,112 @@
+//! Why a request was not done: kind, message, details, mend.
+use super::certificate::{exit, start_failure};
+use super::{count, milliseconds, names};
+use mcpvisor_control::{ErrorKind, ErrorObject};
+use mcpvisor_lifecycle::{SessionId, SessionKey};
+use mcpvisor_supervisor::{Failure, StartFailure};
+
+/// The error of a request that meant this key, where it meant one. Messages name keys of the requester's own only.
+pub(crate) fn error(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
+    let object = plain(failure, key);
+    match key {
+        Some(key) => object.with("key", key.as_str()),
+        None => object,
+    }
+}
+
+fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
+    let named = key.map_or_else(|| "the session".to_owned(), |key| format!("session {key}"));
+    let of = |kind, message: String, session: SessionId| {
+        ErrorObject::new(kind, message).with("generation", session.generation.0)
+    };
+    match failure {
+        Failure::NotFound => ErrorObject::new(
+            ErrorKind::NotFound,
+            key.map_or_else(
+                || "there is no such session".to_owned(),
+                |key| format!("there is no session {key}"),
+            ),
+        )
+        .with("help", "`mcpvisor list` tells the sessions that there are"),
+        Failure::SessionExists { session } => {
+            of(ErrorKind::SessionExists, format!("{named} is open already with another definition"), session)
+                .with("help", "close it first, or take another key")
+        }
+        Failure::SessionClosing { session } => {
+            of(ErrorKind::SessionClosing, format!("{named} is being closed"), session)
+        }
+        Failure::SessionClosed { session } => {
+            of(ErrorKind::SessionClosed, format!("{named} was closed"), session)
+        }
+        Failure::SessionFailed { session, failure } => {
+            started(of(ErrorKind::SessionFailed, format!("{named} failed"), session), failure)
+        }
+        Failure::StartFailed { session, timeout, failure } => {
+            let kind = if timeout { ErrorKind::StartTimeout } else { ErrorKind::StartFailed };
+            started(of(kind, format!("{named} could not be started"), session), failure)
+        }
+        Failure::Quarantined { session } => of(
+            ErrorKind::Quarantined,
+            format!("processes of {named} could not be killed; its key stays blocked until they are gone"),
+            session,
+        )
+        .with("help", "`mcpvisor show` tells them, `mcpvisor kill` tries again"),
+        Failure::CapacityExhausted { scope, used, limit, retry_after } => {
+            let (whose, key) = match scope {
+                "user" => ("of this user", "max_sessions_per_user"),
+                "tenant" => ("of this tenant", "max_sessions_per_tenant"),
+                _ => ("in all", "max_sessions"),
+            };
+            ErrorObject::new(
+                ErrorKind::CapacityExhausted,
+                format!("{used} of at most {limit} sessions {whose} are in use"),
+            )
+            .with("used", count(used))
+            .with("limit", count(limit))
+            .with("scope", scope)
+            .with("retry_after_ms", milliseconds(retry_after))
+            .with("help", format!("close some, or raise {key} in [daemon]"))
+        }
+        Failure::Draining => {
+            ErrorObject::new(ErrorKind::Draining, "the daemon is draining and opens no more sessions")
+        }
+        Failure::StaleGeneration { session } => of(
+            ErrorKind::StaleGeneration,
+            format!("generation {} of {named} is over", session.generation.0),
+            session,
+        ),
+        Failure::NotQuarantined { session } => of(
+            ErrorKind::InvalidRequest,
+            format!("{named} is not quarantined: there is nothing to kill again"),
+            session,
+        )
+        .with("help", "`mcpvisor close` ends a session"),
+        Failure::DeadlineExceeded => ErrorObject::new(ErrorKind::DeadlineExceeded, "the deadline has passed"),
+        Failure::Cancelled => ErrorObject::new(ErrorKind::Cancelled, "the request was cancelled"),
+        Failure::ServerExited { server, exit: status, stderr_tail } => {
+            ErrorObject::new(ErrorKind::ServerExited, format!("server {server} ended before it answered"))
+                .with("server", names::server(&server))
+                .with("exit", status.map(exit))
+                .with("stderr_tail", stderr_tail)
+        }
+        Failure::Unsupported(why) => ErrorObject::new(ErrorKind::Unsupported, why),
+        Failure::Invalid(why) => ErrorObject::new(ErrorKind::InvalidRequest, why),
+        Failure::Overloaded => ErrorObject::new(ErrorKind::Overloaded, "too many calls are in flight"),
+        Failure::ServerError(error) => {
+            let told: serde_json::Value = serde_json::from_str(error.get()).unwrap_or_default();
+            let message = told["message"].as_str().unwrap_or("it gave no message").to_owned();
+            ErrorObject::new(ErrorKind::ServerError, format!("the server answered with an error: {message}"))
+                .with("error", told)
+        }
+        Failure::Internal(why) => ErrorObject::new(ErrorKind::Internal, why),
+    }
+}
+
+/// The server's failure is the message; the session's stands where there is none.
+fn started(object: ErrorObject, failure: Option<StartFailure>) -> ErrorObject {
+    let Some(failure) = failure else { return object };
+    let mut object = object.with_all(start_failure(&failure));
+    object.data.details.remove("message");
+    object.message = format!("server {}: {}", failure.server, failure.message);
+    object
+}

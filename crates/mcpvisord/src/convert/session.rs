@@ -1,0 +1,78 @@
+//! A session and its servers.
+use super::{count, milliseconds, names, timestamp};
+use mcpvisor_control::results;
+use mcpvisor_lifecycle::server::{Mode, ServerState};
+use mcpvisor_lifecycle::session::SessionState;
+use mcpvisor_process::ContainmentKind;
+use mcpvisor_supervisor::{ServerView, SessionView};
+
+/// What `show` tells. `parent` and `failure` are not the view's to know.
+pub(crate) fn session(view: &SessionView) -> results::Session {
+    results::Session {
+        key: names::key(&view.key),
+        generation: view.generation.0,
+        state: state(view.state),
+        owner: results::Owner { uid: view.owner.0 },
+        tenant: view.tenant.as_ref().map(names::tenant),
+        labels: view.labels.clone(),
+        parent: None,
+        created_at: timestamp(view.created_at),
+        lease: view.lease.clone(),
+        attached: view.attached.map(count),
+        in_flight: view.in_flight.map(count),
+        containment: containment(view.containment),
+        servers: view.servers.iter().map(server).collect(),
+        failure: None,
+    }
+}
+
+fn server(view: &ServerView) -> results::Server {
+    results::Server {
+        name: names::server(&view.name),
+        state: match view.state {
+            ServerState::Starting => results::ServerState::Starting,
+            ServerState::Ready => results::ServerState::Ready,
+            ServerState::Backoff => results::ServerState::Backoff,
+            ServerState::Stopping => results::ServerState::Stopping,
+            ServerState::Stopped => results::ServerState::Stopped,
+            ServerState::Failed => results::ServerState::Failed,
+        },
+        mode: match view.mode {
+            Mode::Shared => results::ServerMode::Shared,
+            Mode::Exclusive => results::ServerMode::Exclusive,
+            Mode::Direct => results::ServerMode::Direct,
+        },
+        pid: view.pid,
+        restarts: view.restarts,
+        era: view.era.map(str::to_owned),
+        protocol: view.protocol.clone(),
+        tools: view.tools.map(count),
+        in_flight: view.in_flight.map(count),
+        last_error: view.last_error.clone(),
+        waits_for: view.waits_for.as_ref().map(|waits| results::WaitsFor {
+            what: waits.what.to_owned(),
+            since_ms: milliseconds(waits.since),
+            left_ms: waits.left.map(milliseconds),
+        }),
+    }
+}
+
+pub(super) fn state(state: SessionState) -> results::SessionState {
+    match state {
+        SessionState::Starting => results::SessionState::Starting,
+        SessionState::Ready => results::SessionState::Ready,
+        SessionState::Degraded => results::SessionState::Degraded,
+        SessionState::Draining => results::SessionState::Draining,
+        SessionState::Stopping => results::SessionState::Stopping,
+        SessionState::Closed => results::SessionState::Closed,
+        SessionState::Failed => results::SessionState::Failed,
+        SessionState::Quarantined => results::SessionState::Quarantined,
+    }
+}
+
+pub(super) fn containment(kind: ContainmentKind) -> results::Containment {
+    match kind {
+        ContainmentKind::Cgroup => results::Containment::Cgroup,
+        ContainmentKind::Keeper => results::Containment::Keeper,
+    }
+}

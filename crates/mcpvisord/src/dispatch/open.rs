@@ -1,0 +1,161 @@
+//! Opening a session.
+use crate::connection::Context;
+use crate::convert;
+use crate::resolve;
+use crate::wire::Descriptors;
+use mcpvisor_control::params::{IfClosing as WireIfClosing, IfOpen as WireIfOpen, SessionOpen};
+use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
+use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
+use mcpvisor_lifecycle::{KeyRef, SessionId, SessionKey};
+use mcpvisor_supervisor::{Failure, OpenRequest, Opened};
+
+/// The most labels of a session, and the longest of their names and values, in bytes.
+const MOST_LABELS: usize = 64;
+const LONGEST_LABEL: usize = 1024;
+
+pub(super) async fn open(
+    context: Context,
+    params: SessionOpen,
+    descriptors: Descriptors,
+) -> Result<results::Opened, ErrorObject> {
+    for_later(&params)?;
+    let daemon = &context.daemon;
+    let uid = daemon.rights.owner(&context.peer, params.user)?;
+    labels(&params)?;
+    let direct = resolve::streams(&params, descriptors)?;
+    let resolved = resolve::servers(&daemon.config, &daemon.rights, &context.peer, uid, &params).await?;
+    let key = match &params.key {
+        Some(key) => convert::key_name(key),
+        None => made_up()?,
+    };
+    let (wait, lease) = (params.wait, params.lease);
+    let request = OpenRequest {
+        key: KeyRef { uid, key: key.clone() },
+        tenant: params.tenant.as_ref().map(convert::tenant_name),
+        labels: params.labels,
+        servers: resolved.servers,
+        drain: resolved.drain,
+        direct,
+        if_closing: match params.if_closing {
+            WireIfClosing::Wait => IfClosing::Wait,
+            WireIfClosing::Fail => IfClosing::Fail,
+        },
+        if_open: match params.if_open {
+            WireIfOpen::Join => IfOpen::Join,
+            WireIfOpen::Fail => IfOpen::Fail,
+        },
+        wait,
+        deadline: context.deadline(params.deadline_ms),
+        lease: lease.to_string(),
+    };
+    let opened = if wait {
+        // Dropping this future, when the requester gives up or goes away, cancels the open.
+        hold(&context, lease, wait, context.daemon.supervisor.open(request).await)
+    } else {
+        // This one goes on without its requester, who may be gone before it is even admitted; its lease then ends at once.
+        let context = context.clone();
+        let work = async move { hold(&context, lease, wait, context.daemon.supervisor.open(request).await) };
+        tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
+    };
+    let opened = opened.map_err(|failure| convert::error(failure, Some(&key)));
+    audit(&context, &key, &opened);
+    let opened = opened?;
+    Ok(results::Opened {
+        session: convert::session(&opened.session),
+        created: opened.created,
+        kill_descriptor: false,
+    })
+}
+
+/// Takes the lease in the same step as the answer: there is no moment at which the session is open and its connection's end
+/// would not be noticed. One that was joined is another's.
+fn hold(
+    context: &Context,
+    lease: Lease,
+    wait: bool,
+    opened: Result<Opened, Failure>,
+) -> Result<Opened, Failure> {
+    if let Ok(opened) = &opened
+        && opened.created
+    {
+        let session = SessionId { uid: opened.session.owner, generation: opened.session.generation };
+        // A requester that vanished before the answer has cancelled the open.
+        if lease == Lease::Connection || (wait && context.leases.has_ended()) {
+            context.leases.add(session);
+        }
+    }
+    opened
+}
+
+/// What the protocol has and this version does not do is refused, so that nobody relies on it.
+fn for_later(params: &SessionOpen) -> Result<(), ErrorObject> {
+    let refuse = |what: &str| {
+        Err(ErrorObject::new(ErrorKind::Unsupported, format!("{what} is not supported by this version")))
+    };
+    if matches!(params.lease, Lease::Pid(_)) {
+        return refuse("a lease of a process (lease = pid:N)");
+    }
+    if params.ttl_ms.is_some() {
+        return refuse("a time to live (ttl_ms)");
+    }
+    if params.idle_ms.is_some() {
+        return refuse("an end for idleness (idle_ms)");
+    }
+    if params.parent.is_some() {
+        return refuse("a parent session (parent)");
+    }
+    if params.request_id.is_some() {
+        return refuse("a request that can be repeated (request_id)");
+    }
+    Ok(())
+}
+
+fn labels(params: &SessionOpen) -> Result<(), ErrorObject> {
+    let invalid = |message: String| Err(ErrorObject::new(ErrorKind::InvalidRequest, message));
+    if params.labels.len() > MOST_LABELS {
+        return invalid(format!("a session has at most {MOST_LABELS} labels"));
+    }
+    for (name, value) in &params.labels {
+        if name.is_empty() || name.len() > LONGEST_LABEL || value.len() > LONGEST_LABEL {
+            return invalid(format!(
+                "a label's name and value have at most {LONGEST_LABEL} bytes, and a name has one"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Ten random letters and digits.
+fn made_up() -> Result<SessionKey, ErrorObject> {
+    const DIGITS: &[u8; 32] = b"abcdefghijkmnopqrstuvwxyz2345678";
+    let mut bytes = [0; 10];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| ErrorObject::new(ErrorKind::Internal, format!("no key can be made up: {error}")))?;
+    let key: String = bytes.iter().map(|byte| char::from(DIGITS[usize::from(byte % 32)])).collect();
+    Ok(SessionKey::new(&key).expect("letters and digits are a key"))
+}
+
+fn audit(context: &Context, key: &SessionKey, opened: &Result<Opened, ErrorObject>) {
+    let (uid, pid) = (context.peer.uid, context.peer.pid);
+    match opened {
+        Ok(opened) => {
+            let (generation, created) = (opened.session.generation.0, opened.created);
+            tracing::info!(session = %key, generation, uid, pid, created, "session opened");
+        }
+        Err(error) => {
+            let kind = error.kind().as_str();
+            tracing::info!(session = %key, uid, pid, kind, cause = error.message, "open refused");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_made_up_are_keys_and_differ() {
+        let keys: std::collections::HashSet<_> = (0..100).map(|_| made_up().unwrap()).collect();
+        assert_eq!(keys.len(), 100);
+    }
+}

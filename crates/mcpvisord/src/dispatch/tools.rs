@@ -1,0 +1,27 @@
+//! A session's tools.
+use super::target;
+use crate::connection::Context;
+use crate::convert;
+use mcpvisor_control::{ErrorKind, ErrorObject, params, results};
+use serde_json::value::RawValue;
+
+pub(super) async fn list(context: Context, params: params::ToolList) -> Result<results::Tools, ErrorObject> {
+    let target = target(&context, params.user, &params.key, params.generation)?;
+    let key = target.key.key.clone();
+    let tools = context.daemon.supervisor.tools(target).await;
+    let tools = tools.map_err(|failure| convert::error(failure, Some(&key)))?;
+    Ok(results::Tools { tools: tools.iter().map(convert::tool).collect() })
+}
+
+pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<Box<RawValue>, ErrorObject> {
+    let target = target(&context, params.user, &params.key, params.generation)?;
+    let key = target.key.key.clone();
+    if params.arguments.as_ref().is_some_and(|arguments| !arguments.get().starts_with('{')) {
+        return Err(ErrorObject::new(ErrorKind::InvalidRequest, "the tool's arguments are not an object"));
+    }
+    let server = params.server.as_ref().map(convert::server_name);
+    let deadline = context.deadline(params.deadline_ms);
+    let supervisor = &context.daemon.supervisor;
+    let result = supervisor.call(target, server, params.tool, params.arguments, deadline).await;
+    result.map_err(|failure| convert::error(failure, Some(&key)))
+}

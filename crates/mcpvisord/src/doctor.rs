@@ -1,0 +1,56 @@
+//! What this machine allows, for people.
+use crate::config::Config;
+use mcpvisor_control::socket::Surroundings;
+use nix::sys::socket::{getsockopt, sockopt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// A name, and what was found: good, or what is not and why it matters.
+pub(crate) type Finding = (String, Result<String, String>);
+
+/// Looks, and changes nothing but for what the probe of containment makes and removes again.
+pub(crate) fn findings() -> Vec<Finding> {
+    let mut findings = mcpvisor_process::probe();
+    findings.extend([open_files(), peer_pidfd(), socket_path(), default_config()]);
+    findings
+}
+
+fn open_files() -> Finding {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let told = match limit {
+        None => Ok("no limit".to_owned()),
+        Some(limit @ 0..4096) => Err(format!(
+            "{limit}: a session takes about four per server, so this is enough for some {}; raise LimitNOFILE= or ulimit -Hn",
+            limit / 5
+        )),
+        Some(limit) => Ok(format!("{limit}")),
+    };
+    ("open files".into(), told)
+}
+
+fn peer_pidfd() -> Finding {
+    let told = match UnixStream::pair().map(|(a, _b)| getsockopt(&a, sockopt::PeerPidfd).is_ok()) {
+        Ok(true) => Ok("SO_PEERPIDFD works: a client's pid can't come to mean another process".to_owned()),
+        Ok(false) => {
+            Err("SO_PEERPIDFD needs Linux 6.5: a client's pid is trusted as it was at accept".to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    ("clients".into(), told)
+}
+
+fn socket_path() -> Finding {
+    let path = Surroundings::of_process(None).listen_path(Path::is_dir);
+    ("socket".into(), Ok(format!("a daemon of this user listens at {}", path.display())))
+}
+
+fn default_config() -> Finding {
+    let told = match crate::start::usual_config() {
+        None => Ok("none: the defaults hold".to_owned()),
+        Some(path) => match Config::load(&path) {
+            Ok(_) => Ok(format!("{} is right", path.display())),
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    ("configuration".into(), told)
+}

@@ -1,0 +1,89 @@
+//! From what a client asks to open to what is started: every server whole, no variable left.
+mod own;
+mod profile;
+mod streams;
+
+pub(crate) use streams::streams;
+
+use crate::config::Config;
+use crate::peer::Peer;
+use crate::rights::Rights;
+use mcpvisor_control::params::SessionOpen;
+use mcpvisor_control::{ErrorKind, ErrorObject};
+use mcpvisor_lifecycle::Uid;
+use mcpvisor_supervisor::ServerSpec;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// The most servers of one session.
+const MOST_SERVERS: usize = 64;
+
+/// What a session consists of.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) servers: Vec<ServerSpec>,
+    pub(crate) drain: Duration,
+}
+
+fn invalid(message: impl Into<String>) -> ErrorObject {
+    ErrorObject::new(ErrorKind::InvalidRequest, message)
+}
+
+fn unsupported(message: impl Into<String>) -> ErrorObject {
+    ErrorObject::new(ErrorKind::Unsupported, message)
+}
+
+/// Resolves the servers of a request. Files that a profile names are read off the runtime.
+pub(crate) async fn servers(
+    config: &Config,
+    rights: &Rights,
+    peer: &Peer,
+    owner: Uid,
+    open: &SessionOpen,
+) -> Result<Resolved, ErrorObject> {
+    let mut servers = Vec::new();
+    let mut drain = config.timeouts.drain;
+    match &open.profile {
+        Some(name) => {
+            let profile = config.profiles.get(name).ok_or_else(|| {
+                let known: Vec<&str> = config.profiles.keys().map(String::as_str).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                invalid(format!("there is no profile `{name}`"))
+                    .with("help", format!("the daemon's configuration has these profiles: {known}"))
+            })?;
+            drain = profile.timeouts.drain;
+            let credentials = rights.run_profile(peer, owner)?;
+            servers.extend(profile::specs(config, name, profile, &open.args, credentials).await?);
+        }
+        None if !open.args.is_empty() => {
+            return Err(invalid("arguments are for a profile, and the request names none"));
+        }
+        None => {}
+    }
+    if !open.servers.is_empty() {
+        let credentials = rights.run_own(peer, owner)?;
+        let bounds = own::Bounds::of(peer, credentials.as_ref());
+        for definition in &open.servers {
+            servers.push(own::spec(config, open, definition, credentials.clone(), &bounds)?);
+        }
+    }
+    if servers.is_empty() {
+        return Err(
+            invalid("a session needs a server").with("help", "name a profile, or a command after `--`")
+        );
+    }
+    if servers.len() > MOST_SERVERS {
+        return Err(invalid(format!("a session has at most {MOST_SERVERS} servers")));
+    }
+    let mut names = HashSet::new();
+    if let Some(twice) = servers.iter().find(|server| !names.insert(server.name.clone())) {
+        return Err(invalid(format!("two servers have the name {}", twice.name)));
+    }
+    if let Some(span) = open.drain_ms {
+        drain = Duration::from_millis(span);
+    }
+    Ok(Resolved { servers, drain })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! Commands of a client's own: its environment, directory, umask and limits.
+use super::{invalid, unsupported};
+use crate::config::{Config, RestartPolicy};
+use crate::peer::Peer;
+use mcpvisor_control::params::{Mode as WireMode, Restart as WireRestart, ServerDefinition, SessionOpen};
+use mcpvisor_control::{ErrorObject, Text};
+use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_process::{Credentials, ResourceLimit};
+use mcpvisor_supervisor::ServerSpec;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Below the patience of the clients that start a server themselves: they send SIGTERM after two seconds.
+const DIRECT_STDIN_GRACE: Duration = Duration::from_millis(1500);
+
+/// What a client may ask for that the daemon could grant and the client could not take itself.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    /// None: the daemon has no more rights than the client.
+    hard_limits: Option<Vec<(u32, Option<u64>)>>,
+}
+
+impl Bounds {
+    /// A root daemon that starts something as another user gives it no more than the client's process has.
+    pub(super) fn of(peer: &Peer, credentials: Option<&Credentials>) -> Self {
+        let bounded = credentials.is_some() && !peer.is_root();
+        Self { hard_limits: bounded.then(|| peer.hard_limits().unwrap_or_default()) }
+    }
+
+    fn limits(&self, open: &SessionOpen) -> Vec<ResourceLimit> {
+        let wanted = open.resource_limits.iter().map(|limit| ResourceLimit {
+            resource: limit.resource,
+            soft: limit.soft.unwrap_or(u64::MAX),
+            hard: limit.hard.unwrap_or(u64::MAX),
+        });
+        let Some(bounds) = &self.hard_limits else { return wanted.collect() };
+        let bounded = |mut limit: ResourceLimit| {
+            let (_, most) = bounds.iter().find(|(resource, _)| *resource == limit.resource)?;
+            limit.hard = limit.hard.min(most.unwrap_or(u64::MAX));
+            limit.soft = limit.soft.min(limit.hard);
+            Some(limit)
+        };
+        // Of resources that the client names none the daemon's own must not be left to it either.
+        let mut limits: Vec<_> = wanted.filter_map(bounded).collect();
+        for (resource, hard) in bounds {
+            if !limits.iter().any(|limit| limit.resource == *resource) {
+                let hard = hard.unwrap_or(u64::MAX);
+                limits.push(ResourceLimit { resource: *resource, soft: hard, hard });
+            }
+        }
+        limits
+    }
+
+    fn nice(&self, open: &SessionOpen) -> Option<i32> {
+        if self.hard_limits.is_some() { Some(open.nice.unwrap_or(0).max(0)) } else { open.nice }
+    }
+}
+
+/// One server.
+pub(super) fn spec(
+    config: &Config,
+    open: &SessionOpen,
+    definition: &ServerDefinition,
+    credentials: Option<Credentials>,
+    bounds: &Bounds,
+) -> Result<ServerSpec, ErrorObject> {
+    let name = &definition.name;
+    let program = match definition.command.first() {
+        Some(program) if !program.as_bytes().is_empty() => program.to_c_string(),
+        _ => return Err(invalid(format!("server {name} has no command"))),
+    };
+    if definition.mode.or(open.mode) == Some(WireMode::Exclusive) {
+        return Err(unsupported(format!("server {name}: exclusive servers are not supported yet"))
+            .with("help", "leave --mode out, or use `mcpvisor run` for a server of one client"));
+    }
+    check(open)?;
+    let direct = open.direct.is_some();
+    let timeouts = config.timeouts;
+    let span =
+        |milliseconds: Option<u64>, default: Duration| milliseconds.map_or(default, Duration::from_millis);
+    let start = span(definition.start_ms, timeouts.start);
+    if start.is_zero() {
+        return Err(invalid(format!("server {name} can't start in no time")));
+    }
+    let stdin_grace =
+        if direct { timeouts.stdin_grace.min(DIRECT_STDIN_GRACE) } else { timeouts.stdin_grace };
+    let policy = RestartPolicy::default();
+    let period = span(definition.restart_period_ms, policy.period);
+    if period.is_zero() {
+        return Err(invalid(format!("server {name}: a restart period can't be zero")));
+    }
+    Ok(ServerSpec {
+        name: crate::convert::server_name(name),
+        program,
+        args: definition.command.iter().map(Text::to_c_string).collect(),
+        env: environment(open, definition)?,
+        cwd: directory(open, definition)?,
+        umask: open.umask,
+        limits: crate::limits::with_original(bounds.limits(open)),
+        nice: bounds.nice(open),
+        ignored_signals: open.ignored_signals.clone(),
+        credentials,
+        no_new_privs: false,
+        memory_max: definition.limits.and_then(|limits| limits.memory_bytes),
+        pids_max: definition.limits.and_then(|limits| limits.processes),
+        mode: if direct { Mode::Direct } else { Mode::Shared },
+        required: definition.required.unwrap_or(true),
+        restart: match definition.restart {
+            None => policy.when,
+            Some(WireRestart::Permanent) => Restart::Permanent,
+            Some(WireRestart::Transient) => Restart::Transient,
+            Some(WireRestart::Temporary) => Restart::Temporary,
+        },
+        restart_intensity: definition.restart_intensity.unwrap_or(policy.intensity),
+        restart_period: period,
+        start,
+        stdin_grace: span(definition.stdin_grace_ms, stdin_grace),
+        term_grace: span(definition.term_grace_ms, timeouts.term_grace),
+        kill_wait: span(definition.kill_wait_ms, timeouts.kill_wait),
+        max_line: config.daemon.max_line,
+    })
+}
+
+fn check(open: &SessionOpen) -> Result<(), ErrorObject> {
+    if open.umask.is_some_and(|umask| umask > 0o777) {
+        return Err(invalid("umask is out of range: from 0 to 511"));
+    }
+    if open.nice.is_some_and(|nice| !(-20..=19).contains(&nice)) {
+        return Err(invalid("nice is out of range: from -20 to 19"));
+    }
+    if open.ignored_signals.iter().any(|signal| !(1..=64).contains(signal)) {
+        return Err(invalid("ignored_signals: a signal's number is from 1 to 64"));
+    }
+    if open.resource_limits.iter().any(|limit| limit.resource > 15) {
+        return Err(invalid("resource_limits: a resource's number is from 0 to 15"));
+    }
+    Ok(())
+}
+
+/// The client's environment with the server's additions, and without names that are the daemon's.
+fn environment(open: &SessionOpen, definition: &ServerDefinition) -> Result<Vec<CString>, ErrorObject> {
+    let mut environment = Vec::with_capacity(open.environment.len() + definition.env.len());
+    for entry in &open.environment {
+        let bytes = entry.as_bytes();
+        // A name begins with any byte, an equals sign even, as some programs of old write them.
+        let Some(end) = bytes.iter().skip(1).position(|byte| *byte == b'=').map(|at| at + 1) else {
+            return Err(invalid("environment: an entry is not of the form NAME=VALUE"));
+        };
+        let name = &bytes[..end];
+        let replaced = std::str::from_utf8(name).is_ok_and(|name| definition.env.contains_key(name));
+        if !replaced && !name.starts_with(b"MCPVISOR_") {
+            environment.push(entry.to_c_string());
+        }
+    }
+    for (name, value) in &definition.env {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(invalid(format!("server {}: {name:?} is not a variable's name", definition.name)));
+        }
+        if name.starts_with("MCPVISOR_") {
+            continue;
+        }
+        let entry = [name.as_bytes(), b"=", value.as_bytes()].concat();
+        environment.push(CString::new(entry).expect("neither the name nor a Text has a NUL"));
+    }
+    Ok(environment)
+}
+
+/// None in direct mode, where the directory comes as a descriptor.
+fn directory(open: &SessionOpen, definition: &ServerDefinition) -> Result<Option<PathBuf>, ErrorObject> {
+    let path = |text: &Text| PathBuf::from(OsStr::from_bytes(text.as_bytes()));
+    let base = open.cwd.as_ref().map(path);
+    if base.as_ref().is_some_and(|base| !base.is_absolute()) {
+        return Err(invalid("cwd is not an absolute path"));
+    }
+    match (base, definition.cwd.as_ref().map(path)) {
+        (Some(base), Some(below)) => Ok(Some(base.join(below))),
+        (None, Some(path)) if path.is_absolute() => Ok(Some(path)),
+        (None, Some(path)) => Err(invalid(format!(
+            "server {}: {} is relative, and the request has no `cwd`",
+            definition.name,
+            path.display()
+        ))),
+        (Some(base), None) => Ok(Some(base)),
+        (None, None) if open.direct.is_some() => Ok(None),
+        (None, None) => Ok(Some(Path::new("/").to_owned())),
+    }
+}

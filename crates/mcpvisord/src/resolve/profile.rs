@@ -1,0 +1,166 @@
+//! Servers of a profile: a clean environment, variables expanded.
+use super::invalid;
+use crate::config::expand::Expansion;
+use crate::config::{Config, Profile, Server};
+use crate::users::{self, User};
+use mcpvisor_control::{ErrorKind, ErrorObject};
+use mcpvisor_process::Credentials;
+use mcpvisor_supervisor::ServerSpec;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Where the daemon itself has none.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The servers of a profile.
+pub(super) async fn specs(
+    config: &Config,
+    name: &str,
+    profile: &Profile,
+    args: &BTreeMap<String, String>,
+    credentials: Option<Credentials>,
+) -> Result<Vec<ServerSpec>, ErrorObject> {
+    let known = profile.arguments();
+    if let Some(unknown) = args.keys().find(|arg| !known.contains(arg.as_str())) {
+        let known: Vec<&str> = known.into_iter().collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(invalid(format!("profile {name} has no argument `{unknown}`"))
+            .with("help", format!("it has these: {known}")));
+    }
+    let (max_line, patience) = (config.daemon.max_line, profile.timeouts.start);
+    let (name, profile, args) = (name.to_owned(), profile.clone(), args.clone());
+    let work = move || expand(&name, &profile, &args, credentials.as_ref(), max_line);
+    // Files, and the home folder, may lie on a mount that is dead: that holds up this open only, and not for ever.
+    match tokio::time::timeout(patience, tokio::task::spawn_blocking(work)).await {
+        Ok(Ok(specs)) => specs,
+        Ok(Err(error)) => Err(ErrorObject::new(
+            ErrorKind::Internal,
+            format!("the expansion of the profile failed: {error}"),
+        )),
+        Err(_) => Err(ErrorObject::new(
+            ErrorKind::StartTimeout,
+            "the files that the profile names could not be read in the time that its servers have to start",
+        )),
+    }
+}
+
+fn expand(
+    name: &str,
+    profile: &Profile,
+    args: &BTreeMap<String, String>,
+    credentials: Option<&Credentials>,
+    max_line: usize,
+) -> Result<Vec<ServerSpec>, ErrorObject> {
+    let credentials_directory = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let expansion =
+        Expansion { args, env: |name| std::env::var_os(name), credentials: credentials_directory };
+    let who = Who::of(credentials);
+    profile.servers.iter().map(|server| spec(name, server, &expansion, &who, credentials, max_line)).collect()
+}
+
+fn spec(
+    profile: &str,
+    server: &Server,
+    expansion: &Expansion<'_>,
+    who: &Who,
+    credentials: Option<&Credentials>,
+    max_line: usize,
+) -> Result<ServerSpec, ErrorObject> {
+    let wrong = |error: String| invalid(format!("profile {profile}, server {}: {error}", server.name));
+    let text = |template| expansion.expand(template).map_err(|error| wrong(error.to_string()));
+    let program = text(&server.command)?;
+    if program.is_empty() {
+        return Err(wrong("the command is empty".into()));
+    }
+    let mut args = vec![program.clone()];
+    for template in &server.args {
+        args.push(text(template)?);
+    }
+    let mut environment = who.environment();
+    for (name, template) in &server.env {
+        environment.insert(name.into(), OsStr::from_bytes(text(template)?.as_bytes()).to_owned());
+    }
+    let cwd = match &server.cwd {
+        Some(template) => PathBuf::from(OsStr::from_bytes(text(template)?.as_bytes())),
+        None => who.home(),
+    };
+    if !cwd.is_absolute() {
+        return Err(wrong(format!("the working directory {} is not an absolute path", cwd.display())));
+    }
+    Ok(ServerSpec {
+        name: server.name.clone(),
+        program,
+        args,
+        env: environment.iter().filter_map(|(name, value)| entry(name, value)).collect(),
+        cwd: Some(cwd),
+        umask: None,
+        limits: crate::limits::with_original(Vec::new()),
+        nice: None,
+        ignored_signals: Vec::new(),
+        credentials: credentials.cloned(),
+        no_new_privs: true,
+        memory_max: server.memory,
+        pids_max: server.processes,
+        mode: server.mode,
+        required: server.required,
+        restart: server.restart.when,
+        restart_intensity: server.restart.intensity,
+        restart_period: server.restart.period,
+        start: server.timeouts.start,
+        stdin_grace: server.timeouts.stdin_grace,
+        term_grace: server.timeouts.term_grace,
+        kill_wait: server.timeouts.kill_wait,
+        max_line,
+    })
+}
+
+fn entry(name: &OsStr, value: &OsStr) -> Option<CString> {
+    CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+}
+
+/// The user that the servers run as.
+#[derive(Debug)]
+struct Who {
+    user: Option<User>,
+    /// The daemon's own user: its environment knows better than the machine's files.
+    own: bool,
+}
+
+impl Who {
+    fn of(credentials: Option<&Credentials>) -> Self {
+        let uid =
+            credentials.map_or_else(|| rustix::process::geteuid().as_raw(), |credentials| credentials.uid);
+        Self { user: users::user(uid), own: credentials.is_none() }
+    }
+
+    /// What every server of a profile gets.
+    fn environment(&self) -> BTreeMap<OsString, OsString> {
+        let mut environment = BTreeMap::new();
+        environment.insert("PATH".into(), std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()));
+        if let Some(user) = &self.user {
+            for (name, value) in
+                [("HOME", &user.home), ("USER", &user.name), ("LOGNAME", &user.name), ("SHELL", &user.shell)]
+            {
+                environment.insert(name.into(), value.into());
+            }
+        }
+        let ours = |name: &str| self.own && matches!(name, "HOME" | "USER" | "LOGNAME" | "SHELL");
+        for (name, value) in std::env::vars_os() {
+            let known = name.to_str().unwrap_or_default();
+            if known.starts_with("LC_") || matches!(known, "LANG" | "TZ") || ours(known) {
+                environment.insert(name, value);
+            }
+        }
+        environment
+    }
+
+    /// The root of the file system where the user has no home folder.
+    fn home(&self) -> PathBuf {
+        let own = || std::env::var_os("HOME").filter(|_| self.own).map(PathBuf::from);
+        let told = || self.user.as_ref().map(|user| PathBuf::from(&user.home));
+        let is_folder = |path: &PathBuf| path.is_absolute() && path.is_dir();
+        own().or_else(told).filter(is_folder).unwrap_or_else(|| PathBuf::from("/"))
+    }
+}

@@ -1,0 +1,261 @@
+//! The daemon in the foreground, from its start to its end.
+use crate::args::Args;
+use crate::config::{Config, Containment};
+use crate::daemon::Daemon;
+use crate::rights::Rights;
+use crate::signals::{Signal, Signals};
+use crate::socket::Listening;
+use crate::{limits, log, server};
+use mcpvisor_lifecycle::registry::Urgency;
+use mcpvisor_process::{ContainmentKind, InstanceId, Options, Threads};
+use mcpvisor_supervisor::{Supervisor, SupervisorConfig};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// Something was left that could not be killed.
+const QUARANTINED: u8 = 8;
+
+/// How long the end waits for work that hangs in the kernel, such as the reading of a profile's file.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Why the daemon could not start; the text completes "failed to ".
+#[derive(Debug)]
+pub(crate) struct StartError {
+    message: String,
+    help: Option<String>,
+}
+
+impl StartError {
+    pub(crate) fn new(what: &str, cause: impl Display) -> Self {
+        Self { message: format!("failed to {what}: {cause}"), help: None }
+    }
+
+    /// Tells it on stderr.
+    pub(crate) fn tell(&self) {
+        eprintln!("mcpvisord: {}", self.message);
+        if let Some(help) = &self.help {
+            eprintln!("help: {help}");
+        }
+    }
+}
+
+/// Reads the configuration that the command line names, or the one in the usual place.
+fn config(args: &Args) -> Result<Config, String> {
+    match args.config.clone().or_else(usual_config) {
+        Some(path) => Config::load(&path).map_err(|error| error.to_string()),
+        None => Ok(Config::default()),
+    }
+}
+
+pub(crate) fn usual_config() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/etc")
+    } else {
+        absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?
+    };
+    let path = folder.join("mcpvisor/mcpvisord.toml");
+    path.exists().then_some(path)
+}
+
+/// `--check-config`.
+pub(crate) fn check_config(args: &Args) -> ExitCode {
+    match config(args) {
+        Ok(_) => {
+            match args.config.clone().or_else(usual_config) {
+                Some(path) => println!("{} is right", path.display()),
+                None => println!("there is no configuration file: the defaults hold"),
+            }
+            ExitCode::SUCCESS
+        }
+        Err(report) => {
+            eprintln!("{report}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs until it is told to end. `prefix` is what makes this executable a daemon.
+pub(crate) fn foreground(prefix: &[&str], args: &Args) -> ExitCode {
+    let config = match config(args) {
+        Ok(config) => config,
+        Err(report) => {
+            eprintln!("{report}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(prefix, args, config) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(QUARANTINED),
+        Err(error) => {
+            error.tell();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The number of sessions that could not be ended.
+fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError> {
+    let mut listening = Listening::open(args.socket.clone(), config.daemon.socket_mode)
+        .map_err(|error| StartError { help: error.help.clone(), ..StartError::new("listen", error) })?;
+    let _log = log::start(args.log_format, config.daemon.log_level)
+        .map_err(|error| StartError::new("start the log's thread", error))?;
+    limits::raise();
+    let parts = Parts::start(prefix, args.containment.unwrap_or(config.daemon.containment), false)?;
+    let runtime = runtime()?;
+    let config = Arc::new(config);
+    let rights = parts.rights(config.daemon.allow_commands.clone(), false);
+    let (containment, instance) = (parts.containment.clone(), parts.instance.clone());
+    let left = runtime.block_on(async {
+        // Signals that come from here on begin the ladder.
+        let signals = Signals::register().map_err(|error| StartError::new("receive signals", error))?;
+        let (daemon, ended) = supervise(containment, config, rights).await?;
+        let socket = listening.describe();
+        tracing::info!(
+            socket,
+            instance = &*instance.0,
+            containment = ?parts.containment.kind(),
+            pid = std::process::id(),
+            version = env!("CARGO_PKG_VERSION"),
+            "serving"
+        );
+        notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("serving")]);
+        let listener = server::listener(listening.take())
+            .map_err(|error| StartError::new("listen on the socket", error))?;
+        let serve = server::serve(daemon.clone(), listener);
+        let left = tokio::select! {
+            left = serve => left,
+            never = heed(&daemon, &signals, false) => match never {},
+        };
+        drop(ended);
+        Ok(left)
+    });
+    runtime.shutdown_timeout(PATIENCE);
+    parts.threads.end();
+    if let Ok(left @ 1..) = left {
+        tracing::error!(sessions = left, "sessions are quarantined: processes of them could not be killed");
+    } else {
+        tracing::info!("ended; nothing is left");
+    }
+    left
+}
+
+/// What lives outside of the runtime: started before it and ended after it.
+pub(crate) struct Parts {
+    pub(crate) threads: Threads,
+    pub(crate) containment: mcpvisor_process::Containment,
+    pub(crate) instance: InstanceId,
+}
+
+impl Parts {
+    pub(crate) fn start(prefix: &[&str], wanted: Containment, private: bool) -> Result<Self, StartError> {
+        let instance = instance().map_err(|error| StartError::new("draw random numbers", error))?;
+        // By this path it is this very program that becomes a keeper, even where its file was replaced since.
+        let mut keeper_command = vec![OsString::from("/proc/self/exe")];
+        keeper_command.extend(prefix.iter().map(OsString::from));
+        keeper_command.push("keeper".into());
+        let options = Options {
+            instance: instance.clone(),
+            containment: match wanted {
+                Containment::Auto => None,
+                Containment::Cgroup => Some(ContainmentKind::Cgroup),
+                Containment::Keeper => Some(ContainmentKind::Keeper),
+            },
+            private,
+            keeper_command,
+        };
+        let (threads, containment) =
+            mcpvisor_process::start(options).map_err(|error| StartError::new("contain processes", error))?;
+        Ok(Self { threads, containment, instance })
+    }
+
+    pub(crate) fn rights(&self, allow_commands: Vec<u32>, private: bool) -> Rights {
+        Rights {
+            daemon: rustix::process::geteuid().as_raw(),
+            instance: self.instance.0.to_string(),
+            allow_commands,
+            private,
+        }
+    }
+}
+
+/// Sixteen random hexadecimal digits.
+fn instance() -> Result<InstanceId, getrandom::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)?;
+    Ok(InstanceId(format!("{:016x}", u64::from_ne_bytes(bytes)).into()))
+}
+
+/// One thread: at rest it costs least, and what it does between two waits is short.
+pub(crate) fn runtime() -> Result<Runtime, StartError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| StartError::new("start the runtime", error))
+}
+
+/// Starts the supervision tree, and watches for its end.
+pub(crate) async fn supervise(
+    containment: mcpvisor_process::Containment,
+    config: Arc<Config>,
+    rights: Rights,
+) -> Result<(Daemon, tokio::task::JoinHandle<()>), StartError> {
+    let supervisor = Supervisor::start(SupervisorConfig { registry: config.registry() }, containment)
+        .await
+        .map_err(|error| StartError::new("start the supervision tree", error))?;
+    let (end, ended) = watch::channel(None);
+    let finished = supervisor.clone();
+    let watcher = tokio::spawn(async move {
+        let left = finished.finished().await;
+        end.send_replace(Some(left));
+        // The value must outlive whoever asks late.
+        end.closed().await;
+    });
+    Ok((Daemon::new(supervisor, config, rights, ended), watcher))
+}
+
+/// What never comes to an end by itself.
+pub(crate) enum Never {}
+
+/// Begins the end at the first signal, skips the drain at the second, goes to the kill at the third.
+pub(crate) async fn heed(daemon: &Daemon, signals: &Signals, hang_up_ends: bool) -> Never {
+    let mut next = Urgency::Drain;
+    loop {
+        match signals.next().await {
+            Ok(Signal::HangUp) if !hang_up_ends => {
+                tracing::warn!(
+                    "SIGHUP: the configuration can't be reloaded by this version; restart the daemon"
+                );
+            }
+            Ok(_) => {
+                tracing::info!(urgency = ?next, "told by a signal to end");
+                notify(&[
+                    sd_notify::NotifyState::Stopping,
+                    sd_notify::NotifyState::Status("ending its sessions"),
+                ]);
+                daemon.shut_down(next);
+                next = match next {
+                    Urgency::Drain => Urgency::Hurry,
+                    Urgency::Hurry | Urgency::Kill => Urgency::Kill,
+                };
+            }
+            Err(error) => {
+                tracing::error!(%error, "signals can't be received any more");
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Tells the service manager, where there is one.
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the service manager can't be told");
+    }
+}
