@@ -10,7 +10,8 @@ pub(crate) type Finding = (String, Result<String, String>);
 
 /// Looks, and changes nothing but for what the probe of containment makes and removes again.
 pub(crate) fn findings() -> Vec<Finding> {
-    let mut findings = mcpvisor_process::probe();
+    let mut findings: Vec<Finding> =
+        mcpvisor_process::probe().into_iter().map(|(name, told)| (name.to_owned(), told)).collect();
     findings.extend([open_files(), peer_pidfd(), socket_path(), default_config()]);
     findings
 }
