@@ -22,7 +22,7 @@ pub(crate) fn read(
     let (send, receive) = mpsc::channel(QUEUE);
     let mut kept: Vec<LogLine> = Vec::new();
     for server in &servers {
-        kept.extend(past_and_present(server, lines).into_iter().map(|line| shown(server, line)));
+        kept.extend(past_and_present(server, lines).into_iter().map(|line| shown(server, &line)));
     }
     kept.sort_by_key(|line| line.at);
     let older = kept.len().saturating_sub(lines);
@@ -73,7 +73,7 @@ async fn follow_server(
                     () = send.closed() => return,
                 };
                 let Some(line) = line else { break };
-                if send.send(shown(&server, line)).await.is_err() {
+                if send.send(shown(&server, &line)).await.is_err() {
                     return;
                 }
             }
@@ -88,7 +88,7 @@ async fn follow_server(
     }
 }
 
-fn shown(server: &ServerRecord, line: StderrLine) -> LogLine {
+fn shown(server: &ServerRecord, line: &StderrLine) -> LogLine {
     LogLine {
         server: server.spec.name.clone(),
         at: line.at,

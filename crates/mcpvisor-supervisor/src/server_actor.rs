@@ -2,6 +2,11 @@
 //!
 //! Messages become events, `step` decides, effects are carried out. Nothing is awaited in a handler; what takes time is a
 //! task or a thread of the process layer, whose answer is a message.
+mod failure;
+mod launch;
+
+use self::failure::launch_cause;
+use self::launch::launch_spec;
 use crate::api::{DirectStreams, StartFailure};
 use crate::certificate;
 use crate::clock::{Alarm, Clock};
@@ -13,11 +18,11 @@ use crate::stderr_log::StderrLog;
 use mcpvisor_lifecycle::Incarnation;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_lifecycle::server::{
-    Failure, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState, Stage,
+    Failure, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState,
 };
 use mcpvisor_mcp::HandshakeError;
 use mcpvisor_process::{
-    Containment, Cwd, Exit, LaunchError, LaunchErrorKind, LaunchSpec, Launched, ScopeFact, ScopeId, Stdio,
+    Containment, Exit, LaunchError, LaunchErrorKind, Launched, ScopeFact, ScopeId, Stdio,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use std::sync::Arc;
@@ -153,7 +158,7 @@ impl Driver {
         let effects = self.machine.step(self.arguments.clock.now(), event);
         self.publish();
         for effect in effects {
-            self.act(myself, effect);
+            self.act(myself, &effect);
         }
         self.alarm.set(self.machine.next_timeout(), self.arguments.clock, myself, || ServerMsg::Alarm);
     }
@@ -170,9 +175,9 @@ impl Driver {
         }
     }
 
-    fn act(&mut self, myself: &ActorRef<ServerMsg>, effect: ServerEffect) {
+    fn act(&mut self, myself: &ActorRef<ServerMsg>, effect: &ServerEffect) {
         let containment = &self.arguments.containment;
-        match effect {
+        match *effect {
             ServerEffect::Launch { incarnation } => self.launch(myself, incarnation),
             ServerEffect::Handshake { incarnation } => self.shake_hands(myself, incarnation),
             ServerEffect::CloseStdin { incarnation } => {
@@ -417,80 +422,5 @@ impl Driver {
         live.failure = Some(StartFailure { server: name.clone(), cause, message, exit, stderr_tail });
         drop(live);
         let _ = parent.send_message(SessionMsg::Server(name, report));
-    }
-
-    /// The cause of a failure, as a word and as a sentence.
-    fn why(&mut self, failure: Failure) -> (&'static str, String) {
-        let noted = self.cause.take();
-        let live = self.arguments.record.live();
-        let spec = &self.arguments.record.spec;
-        let ended = live.exit.map(|exit| match exit {
-            Exit::Code(code) => format!("it exited with status {code}"),
-            Exit::Signal(signal) => format!("it was ended by signal {signal}"),
-        });
-        match (failure, noted) {
-            (Failure::Launch, Some(noted)) => noted,
-            (Failure::StartTimeout, _) => {
-                let mut text = format!("it was not ready within {} ms", spec.start.as_millis());
-                if let Some(line) = live.noise.as_deref() {
-                    text.push_str(&format!("; its stdout began with a line that is no message: {line}"));
-                }
-                ("timeout", text)
-            }
-            (Failure::Handshake, Some((cause, message)))
-                if live.stage != Stage::Itself || ended.is_none() =>
-            {
-                (cause, message)
-            }
-            (Failure::OutputEnded, noted) if live.stage != Stage::Itself || ended.is_none() => {
-                noted.unwrap_or_else(|| ("output_ended", "it closed its stdout".to_owned()))
-            }
-            (Failure::RestartLimit, _) => (
-                "restart_limit",
-                format!(
-                    "it failed more than {} times in {} s{}",
-                    spec.restart_intensity,
-                    spec.restart_period.as_secs(),
-                    ended.map(|text| format!("; the last time {text}")).unwrap_or_default()
-                ),
-            ),
-            (_, _) => ("exited", ended.unwrap_or_else(|| "it ended".to_owned())),
-        }
-    }
-}
-
-fn launch_spec(record: &ServerRecord, stdio: Stdio, cwd: Option<std::os::fd::OwnedFd>) -> LaunchSpec {
-    let spec = &record.spec;
-    LaunchSpec {
-        program: spec.program.clone(),
-        args: spec.args.clone(),
-        env: spec.env.clone(),
-        cwd: match (cwd, &spec.cwd) {
-            (Some(fd), _) => Cwd::Fd(fd),
-            (None, Some(path)) => Cwd::Path(path.clone()),
-            (None, None) => Cwd::Inherit,
-        },
-        stdio,
-        umask: spec.umask,
-        limits: spec.limits.clone(),
-        nice: spec.nice,
-        ignored_signals: spec.ignored_signals.clone(),
-        credentials: spec.credentials.clone(),
-        no_new_privs: spec.no_new_privs,
-        memory_max: spec.memory_max,
-        pids_max: spec.pids_max,
-        deadline: spec.start,
-    }
-}
-
-fn launch_cause(kind: LaunchErrorKind) -> &'static str {
-    match kind {
-        LaunchErrorKind::NotFound => "not_found",
-        LaunchErrorKind::NotExecutable => "not_executable",
-        LaunchErrorKind::Directory => "directory",
-        LaunchErrorKind::Hung => "hung",
-        LaunchErrorKind::Resources => "resources",
-        LaunchErrorKind::Killed => "killed",
-        LaunchErrorKind::Other => "launch",
     }
 }

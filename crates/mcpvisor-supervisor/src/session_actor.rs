@@ -166,14 +166,14 @@ impl Driver {
             }
             SessionEffect::SettleCalls => self.settle_calls(),
             SessionEffect::StopServer { name, term_first } => {
-                self.tell(&name, ServerMsg::Stop { term_first })
+                self.tell(&name, ServerMsg::Stop { term_first });
             }
             SessionEffect::UrgeServer { name, urgency } => self.tell(&name, ServerMsg::Urge(urgency)),
             SessionEffect::RetryKillServer { name } => self.retry_kill(myself, &name),
             SessionEffect::ReapServer { name } => self.reap(myself, &name),
             SessionEffect::ReportReady => self.core.tell(RegistryEvent::SessionReady { session }),
             SessionEffect::WantClose { reason } => {
-                self.core.tell(RegistryEvent::CloseWanted { session, reason })
+                self.core.tell(RegistryEvent::CloseWanted { session, reason });
             }
             SessionEffect::ReportQuarantined => self.report_quarantined(),
             SessionEffect::End { ended, reason } => self.end(myself, ended, reason),

@@ -1,29 +1,27 @@
 //! The way to the sessions: each request of a client becomes an event of the registry, and its answer a view.
+mod calls;
+mod failure;
+
+use self::failure::{failure, lost};
 use crate::api::{
     Certificate, Failure, LogLine, OpenRequest, Opened, ProcessView, SessionView, StatusView,
-    SupervisorConfig, ToolView, Waited,
+    SupervisorConfig, Waited,
 };
-use crate::catalogue::{Catalogue, Meaning, Owner, ServerTools};
-use crate::core::{Core, count};
+use crate::core::Core;
 use crate::definition;
 use crate::record::{SessionRecord, scope_name};
 use crate::registry_actor::{self, RegistryMsg, Reply};
-use crate::relay::CallError;
 use crate::session_actor::SessionMsg;
 use mcpvisor_lifecycle::registry::{
-    Answer, CapacityScope, CloseOptions, Goal, Open, Refusal, RegistryConfig, RegistryEvent, Target, Urgency,
+    Answer, CloseOptions, Goal, Open, RegistryConfig, RegistryEvent, Target, Urgency,
 };
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{RequestId, ServerName, SessionId, Uid};
 use mcpvisor_process::Containment;
-use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-
-/// When to try again after a refusal for lack of capacity: about as long as a polite teardown takes.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The way to the sessions; cheap to clone.
 ///
@@ -100,7 +98,7 @@ impl Supervisor {
                 Ok(Opened { session: self.view(&record), created })
             }
             (Ok(_), _) => Err(Failure::Internal("an open was answered with something else".to_owned())),
-            (Err(refusal), record) => Err(failure(refusal, record.as_deref())),
+            (Err(refusal), record) => Err(failure(&refusal, record.as_deref())),
         }
     }
 
@@ -154,7 +152,7 @@ impl Supervisor {
                 .clone()
                 .ok_or_else(|| Failure::Internal("an ended session has no certificate".to_owned())),
             (Ok(_), None) => Err(Failure::Internal("an ended session has no record".to_owned())),
-            (Err(refusal), record) => Err(failure(refusal, record.as_deref())),
+            (Err(refusal), record) => Err(failure(&refusal, record.as_deref())),
         }
     }
 
@@ -184,7 +182,7 @@ impl Supervisor {
                 })
             }
             (Ok(_), None) => Err(Failure::Internal("an ended session has no record".to_owned())),
-            (Err(refusal), record) => Err(failure(refusal, record.as_deref())),
+            (Err(refusal), record) => Err(failure(&refusal, record.as_deref())),
         }
     }
 
@@ -206,11 +204,11 @@ impl Supervisor {
             let event = event(request, target.clone());
             let sent = current
                 .map(|registry| registry.send_message(RegistryMsg::Ask { request, event, reply: answer }));
-            if matches!(sent, Some(Ok(()))) {
-                if let Ok(reply) = reply.await {
-                    cancel.armed = false;
-                    return Ok((reply, request));
-                }
+            if matches!(sent, Some(Ok(())))
+                && let Ok(reply) = reply.await
+            {
+                cancel.armed = false;
+                return Ok((reply, request));
             }
             cancel.armed = false;
             registry.changed().await.map_err(|_| lost())?;
@@ -258,7 +256,7 @@ impl Supervisor {
     async fn resolve(&self, target: Target, ended: bool) -> Result<Arc<SessionRecord>, Failure> {
         let (answer, reply) = oneshot::channel();
         self.core.send(RegistryMsg::Resolve { target, ended, reply: answer });
-        let session = reply.await.map_err(|_| lost())?.map_err(|refusal| failure(refusal, None))?;
+        let session = reply.await.map_err(|_| lost())?.map_err(|refusal| failure(&refusal, None))?;
         self.core.record(session).ok_or(Failure::NotFound)
     }
 
@@ -330,111 +328,6 @@ impl Supervisor {
         Ok(views.collect())
     }
 
-    // Calls.
-
-    /// A session that can be called: shared servers, ready.
-    async fn callable(&self, target: Target) -> Result<Arc<SessionRecord>, Failure> {
-        let record = self.resolve(target.clone(), false).await?;
-        if record.direct {
-            let why = "no byte of a direct session passes through the daemon: it has no tools and no calls";
-            return Err(Failure::Unsupported(why.to_owned()));
-        }
-        let state = record.live().state;
-        if state == SessionState::Starting {
-            let target = Target { generation: Some(record.id.generation), ..target };
-            self.wait(target, Goal::Ready, None).await?;
-        }
-        Ok(record)
-    }
-
-    async fn catalogue(&self, record: &SessionRecord) -> Result<Catalogue, Failure> {
-        let mut servers = Vec::with_capacity(record.servers.len());
-        for server in &record.servers {
-            let Some(connection) = server.connection() else { continue };
-            match connection.tools().await {
-                Ok(tools) => servers.push(ServerTools { server: server.spec.name.clone(), tools }),
-                Err(CallError::ServerExited) => {}
-                Err(error) => return Err(call_failure(error, &server.spec.name, record)),
-            }
-        }
-        Ok(Catalogue::new(&servers))
-    }
-
-    /// The tools of a session under their published names.
-    ///
-    /// # Errors
-    /// `unsupported` of a direct session, and see [`Failure`].
-    pub async fn tools(&self, target: Target) -> Result<Vec<ToolView>, Failure> {
-        let record = self.callable(target).await?;
-        let _permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
-        Ok(self.catalogue(&record).await?.tools())
-    }
-
-    /// One call, answered with the server's result as it came. Dropping the future cancels it at the server.
-    ///
-    /// # Errors
-    /// `SessionClosing` once the gate is closed; `ServerError` where the server answered with an error; see [`Failure`].
-    pub async fn call(
-        &self,
-        target: Target,
-        server: Option<ServerName>,
-        tool: String,
-        arguments: Option<Box<RawValue>>,
-        deadline: Option<Instant>,
-    ) -> Result<Box<RawValue>, Failure> {
-        let call = self.call_without_deadline(target, server, tool, arguments);
-        match deadline {
-            None => call.await,
-            Some(at) => {
-                tokio::time::timeout_at(at.into(), call).await.unwrap_or(Err(Failure::DeadlineExceeded))
-            }
-        }
-    }
-
-    async fn call_without_deadline(
-        &self,
-        target: Target,
-        server: Option<ServerName>,
-        tool: String,
-        arguments: Option<Box<RawValue>>,
-    ) -> Result<Box<RawValue>, Failure> {
-        let record = self.callable(target).await?;
-        let permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
-        count(&self.core.counters.calls);
-        let owner = match server {
-            Some(server) => Owner { server, tool },
-            None => match self.catalogue(&record).await?.find(&tool) {
-                Meaning::One(owner) => owner,
-                Meaning::Ambiguous(names) => {
-                    let text =
-                        format!("several servers have a tool {tool}: say which by {}", names.join(" or "));
-                    return Err(Failure::Invalid(text));
-                }
-                Meaning::Unknown => return Err(Failure::Invalid(format!("the session has no tool {tool}"))),
-            },
-        };
-        let Some(server) = record.server(&owner.server) else {
-            return Err(Failure::Invalid(format!("the session has no server {}", owner.server)));
-        };
-        let Some(connection) = server.connection() else {
-            return Err(call_failure(CallError::ServerExited, &owner.server, &record));
-        };
-        match connection.call_tool(&owner.tool, arguments).await {
-            Ok(result) => {
-                permit.finish();
-                Ok(result)
-            }
-            Err(CallError::Settled(_)) => {
-                permit.cancel();
-                Err(Failure::SessionClosing { session: record.id })
-            }
-            Err(error) => {
-                permit.finish();
-                Err(call_failure(error, &owner.server, &record))
-            }
-        }
-    }
-
     /// The last `lines` of the servers' stderr; then, with `follow`, what comes, until the session ends.
     ///
     /// # Errors
@@ -491,10 +384,6 @@ impl Supervisor {
     }
 }
 
-fn lost() -> Failure {
-    Failure::Internal("the registry was lost; its sessions are being reaped".to_owned())
-}
-
 /// What is known of a teardown that has only begun.
 fn stopping(record: &SessionRecord) -> Certificate {
     use crate::api::{Outcome, Proof};
@@ -520,53 +409,5 @@ fn stopping(record: &SessionRecord) -> Certificate {
         remaining: Vec::new(),
         acknowledged_after: None,
         failure: None,
-    }
-}
-
-fn failure(refusal: Refusal, record: Option<&SessionRecord>) -> Failure {
-    let detail =
-        || record.and_then(|record| record.live().certificate.as_ref().and_then(|of| of.failure.clone()));
-    match refusal {
-        Refusal::Draining => Failure::Draining,
-        Refusal::SessionExists { session } => Failure::SessionExists { session },
-        Refusal::SessionClosing { session } => Failure::SessionClosing { session },
-        Refusal::SessionClosed { session } => Failure::SessionClosed { session },
-        Refusal::SessionFailed { session } => Failure::SessionFailed { session, failure: detail() },
-        Refusal::StartFailed { session } => {
-            let failure = detail();
-            let timeout = failure.as_ref().is_some_and(|failure| failure.cause == "timeout");
-            Failure::StartFailed { session, timeout, failure }
-        }
-        Refusal::Quarantined { session } => Failure::Quarantined { session },
-        Refusal::CapacityExhausted { scope, used, limit } => {
-            let scope = match scope {
-                CapacityScope::Total => "total",
-                CapacityScope::User => "user",
-                CapacityScope::Tenant => "tenant",
-            };
-            Failure::CapacityExhausted { scope, used, limit, retry_after: RETRY_AFTER }
-        }
-        Refusal::StaleGeneration { session } => Failure::StaleGeneration { session },
-        Refusal::NotFound => Failure::NotFound,
-        Refusal::NotQuarantined { session } => Failure::NotQuarantined { session },
-        Refusal::DeadlineExceeded { .. } => Failure::DeadlineExceeded,
-    }
-}
-
-fn call_failure(error: CallError, server: &ServerName, record: &SessionRecord) -> Failure {
-    match error {
-        CallError::ServerError(error) => Failure::ServerError(error),
-        CallError::Overloaded => Failure::Overloaded,
-        CallError::ServerExited => {
-            let (exit, stderr_tail) = match record.server(server) {
-                Some(server) => {
-                    (server.live().exit, server.stderr.borrow().as_ref().map(|stderr| stderr.tail(2048)))
-                }
-                None => (None, None),
-            };
-            let stderr_tail = stderr_tail.unwrap_or_default();
-            Failure::ServerExited { server: server.clone(), exit, stderr_tail }
-        }
-        error => Failure::Invalid(error.to_string()),
     }
 }

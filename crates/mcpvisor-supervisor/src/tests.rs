@@ -187,7 +187,7 @@ fn lose(world: &World, who: Who, how: How) {
         (Who::Session, How::Panic) => session.unwrap().send_message(SessionMsg::Panic).unwrap(),
         (Who::Session, How::Kill) => session.unwrap().get_cell().kill(),
         (Who::Server, How::Panic) => {
-            session.unwrap().send_message(SessionMsg::PanicServer(server_name())).unwrap()
+            session.unwrap().send_message(SessionMsg::PanicServer(server_name())).unwrap();
         }
         (Who::Server, How::Kill) => {
             for child in session.unwrap().get_cell().get_children() {

@@ -1,0 +1,28 @@
+//! What a server's definition means to the process layer.
+use crate::record::ServerRecord;
+use mcpvisor_process::{Cwd, LaunchSpec, Stdio};
+use std::os::fd::OwnedFd;
+
+pub(super) fn launch_spec(record: &ServerRecord, stdio: Stdio, cwd: Option<OwnedFd>) -> LaunchSpec {
+    let spec = &record.spec;
+    LaunchSpec {
+        program: spec.program.clone(),
+        args: spec.args.clone(),
+        env: spec.env.clone(),
+        cwd: match (cwd, &spec.cwd) {
+            (Some(fd), _) => Cwd::Fd(fd),
+            (None, Some(path)) => Cwd::Path(path.clone()),
+            (None, None) => Cwd::Inherit,
+        },
+        stdio,
+        umask: spec.umask,
+        limits: spec.limits.clone(),
+        nice: spec.nice,
+        ignored_signals: spec.ignored_signals.clone(),
+        credentials: spec.credentials.clone(),
+        no_new_privs: spec.no_new_privs,
+        memory_max: spec.memory_max,
+        pids_max: spec.pids_max,
+        deadline: spec.start,
+    }
+}

@@ -1,0 +1,119 @@
+//! The tools of a session, and calls of them. Nothing here passes a mailbox but the question whose session it is.
+use super::Supervisor;
+use super::failure::call_failure;
+use crate::api::{Failure, ToolView};
+use crate::catalogue::{Catalogue, Meaning, Owner, ServerTools};
+use crate::core::count;
+use crate::record::SessionRecord;
+use crate::relay::CallError;
+use mcpvisor_lifecycle::ServerName;
+use mcpvisor_lifecycle::registry::{Goal, Target};
+use mcpvisor_lifecycle::session::SessionState;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Supervisor {
+    /// A session that can be called: shared servers, ready.
+    async fn callable(&self, target: Target) -> Result<Arc<SessionRecord>, Failure> {
+        let record = self.resolve(target.clone(), false).await?;
+        if record.direct {
+            let why = "no byte of a direct session passes through the daemon: it has no tools and no calls";
+            return Err(Failure::Unsupported(why.to_owned()));
+        }
+        let state = record.live().state;
+        if state == SessionState::Starting {
+            let target = Target { generation: Some(record.id.generation), ..target };
+            self.wait(target, Goal::Ready, None).await?;
+        }
+        Ok(record)
+    }
+
+    async fn catalogue(&self, record: &SessionRecord) -> Result<Catalogue, Failure> {
+        let mut servers = Vec::with_capacity(record.servers.len());
+        for server in &record.servers {
+            let Some(connection) = server.connection() else { continue };
+            match connection.tools().await {
+                Ok(tools) => servers.push(ServerTools { server: server.spec.name.clone(), tools }),
+                Err(CallError::ServerExited) => {}
+                Err(error) => return Err(call_failure(error, &server.spec.name, record)),
+            }
+        }
+        Ok(Catalogue::new(&servers))
+    }
+
+    /// The tools of a session under their published names.
+    ///
+    /// # Errors
+    /// `unsupported` of a direct session, and see [`Failure`].
+    pub async fn tools(&self, target: Target) -> Result<Vec<ToolView>, Failure> {
+        let record = self.callable(target).await?;
+        let _permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
+        Ok(self.catalogue(&record).await?.tools())
+    }
+
+    /// One call, answered with the server's result as it came. Dropping the future cancels it at the server.
+    ///
+    /// # Errors
+    /// `SessionClosing` once the gate is closed; `ServerError` where the server answered with an error; see [`Failure`].
+    pub async fn call(
+        &self,
+        target: Target,
+        server: Option<ServerName>,
+        tool: String,
+        arguments: Option<Box<RawValue>>,
+        deadline: Option<Instant>,
+    ) -> Result<Box<RawValue>, Failure> {
+        let call = self.call_without_deadline(target, server, tool, arguments);
+        match deadline {
+            None => call.await,
+            Some(at) => {
+                tokio::time::timeout_at(at.into(), call).await.unwrap_or(Err(Failure::DeadlineExceeded))
+            }
+        }
+    }
+
+    async fn call_without_deadline(
+        &self,
+        target: Target,
+        server: Option<ServerName>,
+        tool: String,
+        arguments: Option<Box<RawValue>>,
+    ) -> Result<Box<RawValue>, Failure> {
+        let record = self.callable(target).await?;
+        let permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
+        count(&self.core.counters.calls);
+        let owner = match server {
+            Some(server) => Owner { server, tool },
+            None => match self.catalogue(&record).await?.find(&tool) {
+                Meaning::One(owner) => owner,
+                Meaning::Ambiguous(names) => {
+                    let text =
+                        format!("several servers have a tool {tool}: say which by {}", names.join(" or "));
+                    return Err(Failure::Invalid(text));
+                }
+                Meaning::Unknown => return Err(Failure::Invalid(format!("the session has no tool {tool}"))),
+            },
+        };
+        let Some(server) = record.server(&owner.server) else {
+            return Err(Failure::Invalid(format!("the session has no server {}", owner.server)));
+        };
+        let Some(connection) = server.connection() else {
+            return Err(call_failure(CallError::ServerExited, &owner.server, &record));
+        };
+        match connection.call_tool(&owner.tool, arguments).await {
+            Ok(result) => {
+                permit.finish();
+                Ok(result)
+            }
+            Err(CallError::Settled(_)) => {
+                permit.cancel();
+                Err(Failure::SessionClosing { session: record.id })
+            }
+            Err(error) => {
+                permit.finish();
+                Err(call_failure(error, &owner.server, &record))
+            }
+        }
+    }
+}

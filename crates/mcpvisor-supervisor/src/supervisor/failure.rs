@@ -1,0 +1,63 @@
+//! What a refusal of the registry, or an end of a call, is called outside.
+use crate::api::Failure;
+use crate::record::SessionRecord;
+use crate::relay::CallError;
+use mcpvisor_lifecycle::ServerName;
+use mcpvisor_lifecycle::registry::{CapacityScope, Refusal};
+use std::time::Duration;
+
+/// When to try again after a refusal for lack of capacity: about as long as a polite teardown takes.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The registry's actor ended before it answered.
+pub(super) fn lost() -> Failure {
+    Failure::Internal("the registry was lost; its sessions are being reaped".to_owned())
+}
+
+pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Failure {
+    let detail =
+        || record.and_then(|record| record.live().certificate.as_ref().and_then(|of| of.failure.clone()));
+    match *refusal {
+        Refusal::Draining => Failure::Draining,
+        Refusal::SessionExists { session } => Failure::SessionExists { session },
+        Refusal::SessionClosing { session } => Failure::SessionClosing { session },
+        Refusal::SessionClosed { session } => Failure::SessionClosed { session },
+        Refusal::SessionFailed { session } => Failure::SessionFailed { session, failure: detail() },
+        Refusal::StartFailed { session } => {
+            let failure = detail();
+            let timeout = failure.as_ref().is_some_and(|failure| failure.cause == "timeout");
+            Failure::StartFailed { session, timeout, failure }
+        }
+        Refusal::Quarantined { session } => Failure::Quarantined { session },
+        Refusal::CapacityExhausted { scope, used, limit } => {
+            let scope = match scope {
+                CapacityScope::Total => "total",
+                CapacityScope::User => "user",
+                CapacityScope::Tenant => "tenant",
+            };
+            Failure::CapacityExhausted { scope, used, limit, retry_after: RETRY_AFTER }
+        }
+        Refusal::StaleGeneration { session } => Failure::StaleGeneration { session },
+        Refusal::NotFound => Failure::NotFound,
+        Refusal::NotQuarantined { session } => Failure::NotQuarantined { session },
+        Refusal::DeadlineExceeded { .. } => Failure::DeadlineExceeded,
+    }
+}
+
+pub(super) fn call_failure(error: CallError, server: &ServerName, record: &SessionRecord) -> Failure {
+    match error {
+        CallError::ServerError(error) => Failure::ServerError(error),
+        CallError::Overloaded => Failure::Overloaded,
+        CallError::ServerExited => {
+            let (exit, stderr_tail) = match record.server(server) {
+                Some(server) => {
+                    (server.live().exit, server.stderr.borrow().as_ref().map(|stderr| stderr.tail(2048)))
+                }
+                None => (None, None),
+            };
+            let stderr_tail = stderr_tail.unwrap_or_default();
+            Failure::ServerExited { server: server.clone(), exit, stderr_tail }
+        }
+        error => Failure::Invalid(error.to_string()),
+    }
+}
