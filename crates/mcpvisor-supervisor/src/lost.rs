@@ -18,8 +18,8 @@ pub(crate) fn reap_server(
     server: &Arc<ServerRecord>,
     told: impl Fn(Option<Arc<ScopeReport>>) + Send + Sync + 'static,
 ) {
-    let scope = server.live().scope.clone().filter(|_| !server.live().empty);
-    let Some((_, scope)) = scope else {
+    let scope = server.unreaped_scope();
+    let Some(scope) = scope else {
         told(Some(Arc::new(nothing())));
         return;
     };
@@ -132,8 +132,8 @@ fn end_lost(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId, 
 pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRecord>) {
     let mut remaining = Vec::new();
     for server in &record.servers {
-        let scope = server.live().scope.clone().filter(|_| !server.live().empty);
-        let Some((_, scope)) = scope else { continue };
+        let scope = server.unreaped_scope();
+        let Some(scope) = scope else { continue };
         let (answer, report) = tokio::sync::oneshot::channel();
         core.containment.report(
             &scope,

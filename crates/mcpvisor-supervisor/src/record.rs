@@ -212,6 +212,12 @@ impl ServerRecord {
         lock(&self.live)
     }
 
+    /// The scope of its newest process, unless it is known to be empty.
+    pub(crate) fn unreaped_scope(&self) -> Option<ScopeId> {
+        let live = self.live();
+        live.scope.as_ref().filter(|_| !live.empty).map(|(_, scope)| scope.clone())
+    }
+
     /// The connection of a server that can be called now.
     pub(crate) fn connection(&self) -> Option<Connection> {
         let live = self.live();
