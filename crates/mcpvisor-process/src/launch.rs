@@ -12,7 +12,7 @@ pub(crate) use streams::{Ends, Streams, above_standard};
 
 use crate::cgroup::Tree;
 use crate::keeper;
-use crate::resolve::{Resolved, error};
+use crate::resolve::{Head, Resolved, error};
 use crate::sys::{self, Stack};
 use crate::{LaunchError, LaunchErrorKind, ScopeId, Stdio};
 use rustix::fs::OFlags;
@@ -263,7 +263,9 @@ fn into_cgroup(
     let limits = order.cgroup;
     let Job { scope, marker, cell, mut resolved, .. } = job;
     let cwd = resolved.cwd.take();
-    let plan = order.plan(&resolved.program, cwd, &marker, child).die_with(std::process::id());
+    let plan = order
+        .plan(&resolved.program, resolved.head == Head::Binary, cwd, &marker, child)
+        .die_with(std::process::id());
     let leaf = tree.create(&scope, limits).map_err(|e| spawn_error("can't make its cgroup", &e))?;
     let spawned = match sys::spawn(stack, &plan, Some(leaf.as_fd()), &cell.born) {
         Ok(spawned) => spawned,

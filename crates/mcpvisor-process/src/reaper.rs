@@ -227,7 +227,11 @@ impl Reaper {
                 self.launcher.relieve();
                 self.timers.set(at + LAUNCH_WAITS, Timer::LaunchWaits(key));
             }
-            Timer::KillUnnamed(key) => self.kill_now(key),
+            Timer::ClimbUnnamed(key) => {
+                if let Some(rung) = self.scopes.get(&key).and_then(|scope| scope.naming) {
+                    self.climb_now(key, rung);
+                }
+            }
             Timer::KillAgain(key) => self.kill_again(key),
             Timer::LookAgain(key) => {
                 self.dirty.insert(key);
@@ -337,7 +341,7 @@ fn is_live(scopes: &HashMap<Key, Scope>, ending: bool, at: Instant, timer: Timer
         Timer::LaunchDeadline(key) | Timer::LaunchWaits(key) => {
             scope(key).is_some_and(|s| s.launch.is_some())
         }
-        Timer::KillUnnamed(key) => scope(key).is_some_and(|s| s.naming),
+        Timer::ClimbUnnamed(key) => scope(key).is_some_and(|s| s.naming.is_some()),
         Timer::KillAgain(key) => scope(key).and_then(|s| s.killing).is_some_and(|killing| killing.next == at),
         Timer::LookAgain(key) => scope(key).and_then(|s| s.look_again).is_some_and(|(next, _)| next == at),
         Timer::SearchAgain(key) => {

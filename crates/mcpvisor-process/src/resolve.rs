@@ -37,8 +37,19 @@ pub(crate) struct Resolved {
     pub(crate) cwd: Option<OwnedFd>,
     /// How errors name the directory.
     pub(crate) cwd_name: String,
-    /// The interpreter that the file names in its first line (`#!`).
-    pub(crate) interpreter: Option<String>,
+    /// How the file begins.
+    pub(crate) head: Head,
+}
+
+/// What the first bytes of a program say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// It names this interpreter (`#!`).
+    Interpreter(String),
+    /// It has a zero byte: no text, so that a shell is no help if the kernel does not know the format.
+    Binary,
+    /// Text, or it can't be read.
+    Other,
 }
 
 /// The `PATH` of an environment.
@@ -60,8 +71,8 @@ pub(crate) fn resolve(wanted: Wanted) -> Result<Resolved, LaunchError> {
     let (cwd, cwd_name) = directory(wanted.cwd)?;
     let base = cwd.as_ref().map_or(CWD, |fd| fd.as_fd());
     let program = find(base, &wanted.program, wanted.path.as_deref())?;
-    let interpreter = interpreter(base, &program);
-    Ok(Resolved { program, cwd, cwd_name, interpreter })
+    let head = read_head(base, &program).unwrap_or(Head::Other);
+    Ok(Resolved { program, cwd, cwd_name, head })
 }
 
 fn directory(cwd: Cwd) -> Result<(Option<OwnedFd>, String), LaunchError> {
@@ -178,14 +189,18 @@ fn look_at(base: BorrowedFd<'_>, path: &CStr) -> Look {
 }
 
 /// Reads the beginning of the file: it tells the interpreter, and hangs here and not in exec if the file's mount is dead.
-fn interpreter(base: BorrowedFd<'_>, program: &CStr) -> Option<String> {
+fn read_head(base: BorrowedFd<'_>, program: &CStr) -> Option<Head> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = openat(base, program, flags, Mode::empty()).ok()?;
     let mut head = [0_u8; 256];
     let length = rustix::io::read(&file, &mut head[..]).ok()?;
-    let line = head.get(..length)?.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
+    let head = head.get(..length)?;
+    let Some(line) = head.strip_prefix(b"#!") else {
+        return Some(if head.contains(&0) { Head::Binary } else { Head::Other });
+    };
+    let line = line.split(|b| *b == b'\n').next()?;
     let word = line.trim_ascii().split(|b| *b == b' ' || *b == b'\t').next()?;
-    Some(String::from_utf8_lossy(word).into_owned())
+    Some(Head::Interpreter(String::from_utf8_lossy(word).into_owned()))
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub(crate) struct Launch {
     pub(crate) program: Text,
     pub(crate) args: Vec<Text>,
     pub(crate) env: Vec<Text>,
+    /// No text: never to be given to a shell.
+    pub(crate) is_binary: bool,
     pub(crate) has_cwd: bool,
     pub(crate) umask: Option<u32>,
     /// Resource, soft, hard.

@@ -99,6 +99,7 @@ impl Keeper {
             .ignored(&launch.ignored_signals)
             .identity(launch.credentials.map(|(uid, gid, groups)| Identity { uid, gid, groups }))
             .no_new_privs(launch.no_new_privs)
+            .no_shell(launch.is_binary)
             .die_with(std::process::id());
         let mut stack = sys::Stack::new()?;
         let spawned = sys::spawn(&mut stack, &plan, None, &std::sync::atomic::AtomicI32::new(0));

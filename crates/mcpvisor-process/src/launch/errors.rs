@@ -1,5 +1,5 @@
 //! Why nothing runs, in words.
-use crate::resolve::{Resolved, directory_error, error, shown};
+use crate::resolve::{Head, Resolved, directory_error, error, shown};
 use crate::sys::Stage;
 use crate::{LaunchError, LaunchErrorKind};
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ pub(crate) fn setup_error(stage: Stage, errno: i32, resolved: &Resolved) -> Laun
     let program = shown(&resolved.program);
     let text = Errno::from_raw_os_error(errno);
     match stage {
-        Stage::Exec => exec_error(errno, &program, resolved.interpreter.as_deref()),
+        Stage::Exec => exec_error(errno, &program, &resolved.head),
         Stage::Directory => directory_error(&resolved.cwd_name, text),
         Stage::Limit => {
             error(LaunchErrorKind::Other, format!("{program}: can't set a resource limit: {text}"))
@@ -49,17 +49,17 @@ pub(crate) fn setup_error(stage: Stage, errno: i32, resolved: &Resolved) -> Laun
     }
 }
 
-fn exec_error(errno: i32, program: &str, interpreter: Option<&str>) -> LaunchError {
+fn exec_error(errno: i32, program: &str, head: &Head) -> LaunchError {
     use LaunchErrorKind::{NotExecutable, NotFound, Other, Resources};
     let text = Errno::from_raw_os_error(errno);
-    let (kind, why) = match (errno, interpreter) {
-        (libc::ENOENT | libc::ENOTDIR, Some(interpreter)) => {
+    let (kind, why) = match (errno, head) {
+        (libc::ENOENT | libc::ENOTDIR, Head::Interpreter(interpreter)) => {
             (NotFound, format!("its interpreter {interpreter} is not there"))
         }
-        (libc::ENOENT | libc::ENOTDIR, None) => {
+        (libc::ENOENT | libc::ENOTDIR, _) => {
             (NotFound, "it, or the loader that it needs, is not there".to_owned())
         }
-        (libc::EACCES, Some(interpreter)) => {
+        (libc::EACCES, Head::Interpreter(interpreter)) => {
             (NotExecutable, format!("it, or its interpreter {interpreter}, may not be executed"))
         }
         (libc::EACCES | libc::EPERM, _) => (NotExecutable, "no permission to execute it".to_owned()),

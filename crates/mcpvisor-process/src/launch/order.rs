@@ -1,7 +1,7 @@
 //! What is launched, in the hands of whoever may still withdraw it.
 use crate::cgroup::CgroupLimits;
 use crate::keeper;
-use crate::resolve::{Resolved, Wanted, search_path};
+use crate::resolve::{Head, Resolved, Wanted, search_path};
 use crate::sys::{Identity, Limit, Plan};
 use crate::{Credentials, LaunchSpec, ResourceLimit, Stdio};
 use std::ffi::{CStr, CString};
@@ -74,6 +74,7 @@ impl Order {
     pub(super) fn plan(
         self,
         program: &CStr,
+        is_binary: bool,
         cwd: Option<OwnedFd>,
         marker: &str,
         streams: [OwnedFd; 3],
@@ -88,6 +89,7 @@ impl Order {
             .ignored(&self.ignored_signals)
             .identity(identity)
             .no_new_privs(self.no_new_privs)
+            .no_shell(is_binary)
     }
 
     /// The same for a keeper, which makes the plan itself.
@@ -96,6 +98,7 @@ impl Order {
             program: resolved.program.clone().into(),
             args: self.args.into_iter().map(Into::into).collect(),
             env: marked(self.env, marker).into_iter().map(Into::into).collect(),
+            is_binary: resolved.head == Head::Binary,
             has_cwd: resolved.cwd.is_some(),
             umask: self.umask,
             limits: self.limits.iter().map(|l| (l.resource, l.soft, l.hard)).collect(),

@@ -120,7 +120,8 @@ impl Reaper {
                 scope.rung = scope.rung.max(rung);
                 scope.last_exit = Instant::now();
                 scope.cpu += Duration::from_micros(cpu_micros);
-                scope.records.reaped(process.pid, exit.into(), rung, || (process.command, process.pgid));
+                let last = Some((process.command, process.pgid));
+                scope.records.reaped(process.pid, exit.into(), rung, last);
                 if main {
                     scope.main_exit = Some(exit.into());
                     scope.tell(ScopeFact::MainExited { exit: exit.into() });

@@ -29,9 +29,7 @@ impl Reaper {
         scope.main_exit = Some(reaped.exit);
         scope.last_exit = Instant::now();
         scope.cpu += reaped.cpu;
-        scope
-            .records
-            .reaped(pid, reaped.exit, scope.rung, || unreachable!("the main process is recorded first"));
+        scope.records.reaped(pid, reaped.exit, scope.rung, None);
         if let Held::Cgroup { main, .. } = &mut scope.held
             && let Some((pidfd, watch)) = main.take()
         {
@@ -103,16 +101,12 @@ impl Reaper {
     fn reap_orphan(&mut self, key: Key, pid: u32) {
         self.children.remove(&pid);
         // Before it is reaped: afterwards nothing is known of it any more.
-        let stat = match self.scopes.get(&key) {
-            Some(scope) if scope.records.is_recorded(pid) => None,
-            _ => self.parts.reserve.with(|| procfs::stat(pid)).ok(),
-        };
+        let stat = self.parts.reserve.with(|| procfs::stat(pid)).ok();
         let Ok(Some(reaped)) = sys::reap(pid) else { return };
         let Some(scope) = self.scopes.get_mut(&key) else { return };
         scope.last_exit = Instant::now();
         scope.cpu += reaped.cpu;
-        let unseen = || stat.map(|stat| (stat.name, stat.pgid)).unwrap_or_default();
-        scope.records.reaped(pid, reaped.exit, scope.rung, unseen);
+        scope.records.reaped(pid, reaped.exit, scope.rung, stat.map(|stat| (stat.name, stat.pgid)));
         if let Held::Cgroup { others, .. } = &mut scope.held
             && let Some((pidfd, watch)) = others.remove(&pid)
         {
@@ -127,8 +121,7 @@ impl Reaper {
         let Ok(Some(reaped)) = sys::reap(pid) else { return };
         let mut lost = self.scopes.iter_mut().filter(|(_, scope)| matches!(scope.held, Held::Lost { .. }));
         if let (Some((key, scope)), None) = (lost.next(), lost.next()) {
-            let unseen = || stat.map(|stat| (stat.name, stat.pgid)).unwrap_or_default();
-            scope.records.reaped(pid, reaped.exit, scope.rung, unseen);
+            scope.records.reaped(pid, reaped.exit, scope.rung, stat.map(|stat| (stat.name, stat.pgid)));
             scope.last_exit = Instant::now();
             self.dirty.insert(*key);
         }

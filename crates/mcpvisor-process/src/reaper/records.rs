@@ -76,10 +76,6 @@ impl Records {
         unnamed.map(|entry| entry.record.pid).collect()
     }
 
-    pub(super) fn is_recorded(&self, pid: u32) -> bool {
-        self.newest.contains_key(&pid)
-    }
-
     /// It has exited; its parent, which may be us, has not reaped it yet.
     pub(super) fn ended(&mut self, pid: u32, rung: Rung) {
         if let Some(entry) = self.living(pid) {
@@ -87,24 +83,16 @@ impl Records {
         }
     }
 
-    /// We have reaped it. What it was called is used where it was never seen before.
-    pub(super) fn reaped(
-        &mut self,
-        pid: u32,
-        exit: Exit,
-        rung: Rung,
-        unseen: impl FnOnce() -> (String, u32),
-    ) {
+    /// We have reaped it; its name and process group were read before. The name is used where it was never seen to live.
+    pub(super) fn reaped(&mut self, pid: u32, exit: Exit, rung: Rung, last: Option<(String, u32)>) {
+        let escaped = last.as_ref().is_some_and(|(_, pgid)| *pgid != self.main);
         let known = self.newest.get(&pid).and_then(|index| self.list.get_mut(*index));
         let entry = match known.filter(|entry| entry.record.exit.is_none()) {
             Some(entry) => Some(entry),
-            None => {
-                let (command, pgid) = unseen();
-                let escaped = pgid != self.main;
-                self.add(pid, command, false, escaped)
-            }
+            None => self.add(pid, last.map(|(name, _)| name).unwrap_or_default(), false, escaped),
         };
         if let Some(entry) = entry {
+            entry.record.escaped |= escaped;
             entry.record.ended_by.get_or_insert(rung);
             entry.record.exit = Some(exit);
         }
@@ -147,7 +135,7 @@ mod tests {
         assert_eq!(records.unnamed(), [11]);
         records.name(11, "helper --daemon".into());
         records.ended(11, Rung::Stdin);
-        records.reaped(11, Exit::Code(0), Rung::Sigkill, || panic!("it was seen"));
+        records.reaped(11, Exit::Code(0), Rung::Sigkill, None);
         let all = records.all();
         let helper = &all[1];
         assert_eq!((helper.command.as_str(), helper.escaped), ("helper --daemon", true));
@@ -160,11 +148,12 @@ mod tests {
         let mut records = records();
         for exit in [1, 2] {
             records.seen(11, 10, "x", false);
-            records.reaped(11, Exit::Code(exit), Rung::Itself, || panic!("it was seen"));
+            records.reaped(11, Exit::Code(exit), Rung::Itself, None);
         }
-        records.reaped(11, Exit::Code(3), Rung::Itself, || ("unseen".into(), 10));
+        records.reaped(11, Exit::Code(3), Rung::Itself, Some(("unseen".into(), 12)));
         let exits: Vec<_> = records.all().iter().filter(|r| r.pid == 11).map(|r| r.exit).collect();
         assert_eq!(exits, [1, 2, 3].map(|code| Some(Exit::Code(code))));
+        assert!(records.all().pop().unwrap().escaped);
     }
 
     #[test]
@@ -180,7 +169,7 @@ mod tests {
     fn memory_is_bounded() {
         let mut records = records();
         for pid in 100..100_000 {
-            records.reaped(pid, Exit::Code(0), Rung::Itself, || ("x".into(), 10));
+            records.reaped(pid, Exit::Code(0), Rung::Itself, Some(("x".into(), 10)));
         }
         assert_eq!(records.all().len(), MOST);
     }

@@ -30,8 +30,8 @@ pub(super) struct Scope {
     pub(super) cpu: Duration,
     pub(super) proven: bool,
     pub(super) killing: Option<Killing>,
-    /// A kill waits for the command lines of what it will kill.
-    pub(super) naming: bool,
+    /// This rung waits for the command lines of what it may end.
+    pub(super) naming: Option<Rung>,
     /// When it is looked at again.
     pub(super) look_again: Option<(Instant, Duration)>,
     /// The inotify watch of its cgroup.events.

@@ -67,7 +67,7 @@ impl Reaper {
             cpu: Duration::ZERO,
             proven: true,
             killing: None,
-            naming: false,
+            naming: None,
             look_again: None,
             backstop: None,
             released: false,

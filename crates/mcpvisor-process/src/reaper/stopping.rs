@@ -17,7 +17,7 @@ const WATCHED: usize = 32;
 const DETAILED: usize = 512;
 /// How often a scope is read again for processes that were born during one SIGTERM.
 const ROUNDS: usize = 16;
-/// How long a kill waits for the command lines of what it is going to kill.
+/// How long a signal waits for the command lines of what it may end.
 const NAMING: Duration = Duration::from_millis(20);
 
 impl Reaper {
@@ -37,31 +37,18 @@ impl Reaper {
             return;
         }
         match &scope.held {
-            Held::Cgroup { .. } => match rung {
-                Rung::Itself | Rung::Stdin => {
-                    self.look(key);
-                    self.take_rung(key, rung);
-                    self.read_commands(key);
+            Held::Cgroup { .. } => {
+                self.look(key);
+                // After a signal nobody can read what the processes were.
+                let wait = self.read_commands(key) && rung > Rung::Stdin;
+                let Some(scope) = self.scopes.get_mut(&key) else { return };
+                if wait {
+                    scope.naming = scope.naming.max(Some(rung));
+                    self.timers.set(Instant::now() + NAMING, Timer::ClimbUnnamed(key));
+                } else {
+                    self.climb_now(key, rung);
                 }
-                Rung::Sigterm => {
-                    self.look(key);
-                    self.read_commands(key);
-                    self.take_rung(key, rung);
-                    self.terminate(key);
-                }
-                Rung::Sigkill => {
-                    self.look(key);
-                    // After this moment nobody can read what the processes were.
-                    if self.read_commands(key) {
-                        self.timers.set(Instant::now() + NAMING, Timer::KillUnnamed(key));
-                        if let Some(scope) = self.scopes.get_mut(&key) {
-                            scope.naming = true;
-                        }
-                    } else {
-                        self.kill_now(key);
-                    }
-                }
-            },
+            }
             Held::Keeper(_) => match rung {
                 Rung::Itself => {}
                 Rung::Stdin => self.tell_keeper(key, &ToKeeper::StdinClosed),
@@ -73,9 +60,15 @@ impl Reaper {
         }
     }
 
-    pub(super) fn take_rung(&mut self, key: Key, rung: Rung) {
-        if let Some(scope) = self.scopes.get_mut(&key) {
-            scope.rung = scope.rung.max(rung);
+    /// Does what was decided, now that the processes' command lines are known or nobody waits for them any longer.
+    pub(super) fn climb_now(&mut self, key: Key, rung: Rung) {
+        let Some(scope) = self.scopes.get_mut(&key) else { return };
+        scope.naming = None;
+        scope.rung = scope.rung.max(rung);
+        match rung {
+            Rung::Itself | Rung::Stdin => {}
+            Rung::Sigterm => self.terminate(key),
+            Rung::Sigkill => self.kill_now(key),
         }
     }
 
@@ -145,8 +138,8 @@ impl Reaper {
         for (pid, command) in commands {
             scope.records.name(pid, command);
         }
-        if scope.naming {
-            self.kill_now(key);
+        if let Some(rung) = scope.naming {
+            self.climb_now(key, rung);
         }
     }
 
@@ -186,7 +179,6 @@ impl Reaper {
     /// The kill itself, and the timer for the next one.
     pub(super) fn kill_now(&mut self, key: Key) {
         let Some(scope) = self.scopes.get_mut(&key) else { return };
-        scope.naming = false;
         scope.rung = Rung::Sigkill;
         let killing = Killing { next: Instant::now() + Killing::FIRST, pause: Killing::FIRST };
         scope.killing = Some(killing);

@@ -10,8 +10,8 @@ pub(super) enum Timer {
     LaunchDeadline(Key),
     /// Look whether the launch waits behind one that hangs.
     LaunchWaits(Key),
-    /// The command lines were not read in time: kill all the same.
-    KillUnnamed(Key),
+    /// The command lines were not read in time: climb all the same.
+    ClimbUnnamed(Key),
     /// Kill again what is still there.
     KillAgain(Key),
     /// Look again whether the scope is empty.

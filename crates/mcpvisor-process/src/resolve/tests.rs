@@ -32,7 +32,7 @@ fn names_are_looked_for_in_path_and_paths_are_taken_as_they_are() {
     let dir = folder("found");
     let found = run("good", Some(&format!("/nowhere:{}", dir.display())), Path::new("/")).unwrap();
     assert_eq!(shown(&found.program), format!("{}/good", dir.display()));
-    assert_eq!(found.interpreter.as_deref(), Some("/bin/sh"));
+    assert_eq!(found.head, Head::Interpreter("/bin/sh".into()));
     assert_eq!(shown(&run("./good", None, &dir).unwrap().program), "./good");
     assert_eq!(shown(&run("good", Some(""), &dir).unwrap().program), "./good");
     assert_eq!(shown(&run("sh", None, &dir).unwrap().program).rsplit('/').next(), Some("sh"));

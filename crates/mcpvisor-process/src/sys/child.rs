@@ -76,6 +76,7 @@ pub(crate) struct Plan {
     ignored: u64,
     identity: Option<Identity>,
     no_new_privs: bool,
+    no_shell: bool,
     parent: Option<u32>,
 }
 
@@ -105,6 +106,7 @@ impl Plan {
             ignored: 0,
             identity: None,
             no_new_privs: false,
+            no_shell: false,
             parent: None,
         }
     }
@@ -137,6 +139,11 @@ impl Plan {
     }
     pub(crate) fn no_new_privs(mut self, yes: bool) -> Self {
         self.no_new_privs = yes;
+        self
+    }
+    /// A file without a known format is an error, and not given to a shell.
+    pub(crate) fn no_shell(mut self, yes: bool) -> Self {
+        self.no_shell = yes;
         self
     }
     /// The child is killed when the thread that launches it ends; it checks that `parent` is still its parent.
@@ -257,7 +264,7 @@ fn execute(plan: &Plan) -> i32 {
         Ok(_) => 0,
         Err(error) => error,
     };
-    if error != libc::ENOEXEC {
+    if error != libc::ENOEXEC || plan.no_shell {
         return error;
     }
     match call!(libc::SYS_execve, SHELL.as_ptr(), plan.shell_args.pointers.as_ptr(), env) {

@@ -1,0 +1,103 @@
+//! Observers, reports, lists; the end of a session.
+use crate::harness::Named;
+use crate::world::{BUDGET, World, numbers, sh};
+use mcpvisor_process::{ContainmentKind, Exit, ScopeFact, ScopeId};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+pub(crate) const TESTS: &[Named] = &[
+    ("a_new_observer_is_told_what_holds", observe),
+    ("processes_and_scopes", processes),
+    ("a_whole_session_is_killed", kill_session),
+    ("an_observer_that_panics_harms_nobody", panics),
+];
+
+fn observe(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let server = world.launch(sh("exit 4"));
+    server.empty();
+    let watch = |scope: &ScopeId| {
+        let (told, facts) = channel();
+        world.containment.observe(scope, Arc::new(move |fact| told.send(fact).unwrap()));
+        facts
+    };
+    let facts = watch(&server.scope);
+    assert!(matches!(facts.recv_timeout(BUDGET).unwrap(), ScopeFact::MainExited { exit: Exit::Code(4) }));
+    assert!(
+        matches!(facts.recv_timeout(BUDGET).unwrap(), ScopeFact::Empty { report } if report.processes.len() == 1)
+    );
+    world.containment.release(&server.scope);
+    let facts = watch(&server.scope);
+    assert!(
+        matches!(facts.recv_timeout(BUDGET).unwrap(), ScopeFact::Empty { report } if report.processes.is_empty())
+    );
+    world.end();
+}
+
+fn processes(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let server = world.launch(sh("setsid sleep 1000 & echo child $!; wait"));
+    let other = world.launch(sh("exec sleep 2000"));
+    let child = numbers(&server.read_until("child"), "child")[0];
+    crate::world::eventually("exec of the child", || {
+        std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap().starts_with("sleep")
+    });
+    let ask = |session: Option<Arc<str>>| {
+        let (told, answer) = channel();
+        world.containment.processes(session, Box::new(move |all| told.send(all).unwrap()));
+        let mut all = answer.recv_timeout(BUDGET).unwrap();
+        all.sort_by_key(|process| process.pid);
+        all
+    };
+    let mine = ask(Some(server.scope.session.clone()));
+    assert_eq!(mine.len(), 2, "{mine:?}");
+    let child = mine.iter().find(|process| process.pid == child).unwrap();
+    assert_eq!(
+        (child.ppid, child.command.as_str(), child.escaped),
+        (server.launched.pid, "sleep 1000", true)
+    );
+    assert!(child.memory_bytes > 0 && child.scope == server.scope);
+    let main = mine.iter().find(|process| process.pid == server.launched.pid).unwrap();
+    assert!(!main.escaped);
+    assert_eq!(ask(None).len(), 3);
+    let (told, answer) = channel();
+    world.containment.scopes(Box::new(move |all| told.send(all).unwrap()));
+    let scopes = answer.recv_timeout(BUDGET).unwrap();
+    assert_eq!(scopes.len(), 2);
+    assert!(scopes.iter().any(|s| s.scope == other.scope && s.main == Some(other.launched.pid) && !s.empty));
+    world.end();
+}
+
+fn kill_session(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let scope = |leaf: &str| ScopeId { session: Arc::from("7-7"), leaf: Arc::from(leaf) };
+    let servers: Vec<_> = ["0-1", "1-1", "2-1"]
+        .map(|leaf| {
+            world.begin_in(scope(leaf), sh("trap '' TERM; while :; do sleep 1000; done")).ready().unwrap()
+        })
+        .into();
+    let bystander = world.launch(sh("exec sleep 1000"));
+    let ended = world.begin_in(scope("3-1"), sh("exit 0")).ready().unwrap();
+    ended.empty();
+    let (told, answer) = channel();
+    world.containment.kill_session(Arc::from("7-7"), Box::new(move |all| told.send(all).unwrap()));
+    let reports = answer.recv_timeout(BUDGET).unwrap();
+    assert_eq!(reports.len(), 4);
+    for server in servers {
+        assert!(!crate::world::exists(server.launched.pid));
+    }
+    assert!(crate::world::exists(bystander.launched.pid));
+    let (told, answer) = channel();
+    world.containment.kill_session(Arc::from("none"), Box::new(move |all| told.send(all).unwrap()));
+    assert!(answer.recv_timeout(BUDGET).unwrap().is_empty());
+    world.end();
+}
+
+fn panics(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let server = world.launch(sh("exec sleep 1000"));
+    world.containment.observe(&server.scope, Arc::new(|_| panic!("as the test wants it")));
+    world.containment.kill(&server.scope);
+    world.launch(sh("true")).empty();
+    world.end();
+}

@@ -1,0 +1,74 @@
+//! What a server that runs as root may do to cgroups.
+use crate::harness::Named;
+use crate::world::{World, exists, is_root, numbers, own_cgroup, sh};
+use mcpvisor_process::ContainmentKind;
+
+pub(crate) const TESTS: &[Named] = &[
+    ("cgroups_that_the_server_makes", nested),
+    ("a_process_that_leaves_its_cgroup", strays),
+    ("two_scopes_of_a_session_share_its_cgroup", shared_session),
+];
+
+fn nested(kind: ContainmentKind) {
+    if !is_root() {
+        return;
+    }
+    let world = World::start(kind);
+    let server = world.begin(sh("c=$ROOT$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p $c/a/b $c/c; \
+         setsid sh -c 'echo $$ > '$c'/a/b/cgroup.procs; echo nested $$; sleep 1000' & wait"));
+    drop(server);
+    let mut spec = sh("c=$ROOT$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p $c/a/b $c/c; \
+         setsid sh -c 'echo $$ > '$c'/a/b/cgroup.procs; echo nested $$; sleep 1000' & wait");
+    spec.env.push(std::ffi::CString::new(format!("ROOT={}", own_cgroup().display())).unwrap());
+    let server = world.launch(spec);
+    let nested = numbers(&server.read_until("nested"), "nested")[0];
+    let report = world.report(&server.scope);
+    assert!(report.remaining.iter().any(|(pid, _)| *pid == nested), "{report:?}");
+    world.containment.terminate(&server.scope);
+    world.containment.kill(&server.scope);
+    server.empty();
+    assert!(!exists(nested));
+    world.end();
+}
+
+/// Both its main process and an orphan have gone elsewhere: they are found as our children, by their marker.
+fn strays(kind: ContainmentKind) {
+    if !is_root() {
+        return;
+    }
+    let world = World::start(kind);
+    let mut spec = sh("(setsid sh -c 'echo $$ > $ROOT/cgroup.procs; echo stray $$; sleep 1000; true' &); \
+         echo $$ > $ROOT/cgroup.procs; echo up; sleep 1000; true");
+    spec.env.push(std::ffi::CString::new(format!("ROOT={}", own_cgroup().display())).unwrap());
+    let server = world.launch(spec);
+    let mut text = server.read_until("stray");
+    if !text.contains("up") {
+        text.push_str(&server.read_until("up"));
+    }
+    let stray = numbers(&text, "stray")[0];
+    world.containment.kill(&server.scope);
+    let report = server.empty();
+    assert!(!exists(stray) && !exists(server.launched.pid));
+    assert!(crate::world::record(&report, stray).escaped);
+    world.end();
+}
+
+fn shared_session(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let scope = |leaf: &str| mcpvisor_process::ScopeId { session: "9-9".into(), leaf: leaf.into() };
+    let first = world.begin_in(scope("0-1"), sh("exec sleep 1000")).ready().unwrap();
+    let second = world.begin_in(scope("1-1"), sh("exec sleep 1000")).ready().unwrap();
+    let session = world.cgroup().unwrap().join("s-9-9");
+    assert!(session.join("v-0-1").exists() && session.join("v-1-1").exists());
+    world.containment.kill(&first.scope);
+    first.empty();
+    assert!(!session.join("v-0-1").exists() && exists(second.launched.pid));
+    // A session that is not empty is not removed.
+    world.containment.release_session("9-9".into());
+    world.containment.kill(&second.scope);
+    second.empty();
+    world.containment.release_session("9-9".into());
+    world.report(&second.scope);
+    assert!(!session.exists());
+    world.end();
+}

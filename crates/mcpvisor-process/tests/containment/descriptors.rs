@@ -1,0 +1,94 @@
+//! Descriptors, zombies and cgroups: how many, and what if there are none left.
+use crate::harness::Named;
+use crate::world::{World, children, eventually, record, sh};
+use mcpvisor_process::{ContainmentKind, LaunchErrorKind};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
+
+pub(crate) const TESTS: &[Named] = &[
+    ("one_descriptor_for_each_scope_at_rest", at_rest),
+    ("nothing_grows_over_300_cycles", cycles),
+    ("a_kill_without_any_descriptor_left", exhausted),
+];
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn at_rest(kind: ContainmentKind) {
+    let world = World::start(kind);
+    // The threads that look for programs, and whatever else is made at the first launch.
+    world.launch(sh("true")).empty();
+    eventually("rest", || children().is_empty());
+    let before = open_descriptors();
+    let servers: Vec<_> = (0..10).map(|_| world.launch(sh("exec sleep 1000"))).collect();
+    // Three are the test's own ends of the pipes.
+    assert_eq!(open_descriptors() - before, 10 * (3 + 1));
+    for server in &servers {
+        world.containment.kill(&server.scope);
+    }
+    for server in servers {
+        server.empty();
+    }
+    assert_eq!(open_descriptors(), before);
+    world.end();
+}
+
+fn cycles(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let mut before = None;
+    let times = if kind == ContainmentKind::Cgroup { 300 } else { 100 };
+    for i in 0..times {
+        let server = world.launch(sh("(setsid sleep 1000 &); echo up; cat >/dev/null"));
+        server.read_until("up");
+        world.containment.stdin_closed(&server.scope);
+        world.containment.kill(&server.scope);
+        server.empty();
+        world.containment.release(&server.scope);
+        world.containment.release_session(server.scope.session.clone());
+        drop(server);
+        if i == 20 {
+            before = Some(open_descriptors());
+        }
+    }
+    // A question is answered after all that was said before it.
+    world.report(&world.new_scope());
+    assert_eq!(Some(open_descriptors()), before);
+    assert_eq!(children(), Vec::<u32>::new());
+    if let Some(cgroup) = world.cgroup() {
+        let left =
+            std::fs::read_dir(cgroup).unwrap().filter(|e| e.as_ref().unwrap().file_type().unwrap().is_dir());
+        assert_eq!(left.count(), 0);
+    }
+    world.end();
+}
+
+fn exhausted(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let stubborn = "trap '' TERM; (setsid sleep 1000 &); echo up; while :; do sleep 1000; done";
+    // Two, since the second one is only killed if the reserve was filled again after the first.
+    let servers = [world.launch(sh(stubborn)), world.launch(sh(stubborn))];
+    servers.iter().for_each(|server| drop(server.read_until("up")));
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let low = Rlimit { current: Some(open_descriptors() as u64 + 20), maximum: hard };
+    setrlimit(Resource::Nofile, low).unwrap();
+    let mut taken = Vec::new();
+    let mut take_all = || {
+        while let Ok(file) = File::open("/dev/null") {
+            taken.push(file);
+        }
+    };
+    take_all();
+    let error = world.begin(sh("true")).outcome().unwrap_err();
+    assert_eq!(error.kind, LaunchErrorKind::Resources, "{error}");
+    for server in &servers {
+        take_all();
+        world.containment.stdin_closed(&server.scope);
+        world.containment.terminate(&server.scope);
+        world.containment.kill(&server.scope);
+        assert!(record(&server.empty(), server.launched.pid).exit.is_some());
+    }
+    drop(taken);
+    world.launch(sh("true")).empty();
+    world.end();
+}
