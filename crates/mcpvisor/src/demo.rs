@@ -53,9 +53,9 @@ fn run(globals: &Globals, story: &mut Story) -> Result<u8, Error> {
     story.tools(&tools);
 
     let sum = call(&mut daemon, &key, "add", &json!({"a": 19, "b": 23}))?;
-    story.called("add", "19 and 23", &sum);
+    story.called("add", "19, 23", &sum);
     let helper = call(&mut daemon, &key, "helper_pid", &json!({}))?;
-    story.called("helper_pid", "nothing", &helper);
+    story.called("helper_pid", "", &helper);
 
     let list = ProcessList { key: Some(key.clone()), ..ProcessList::default() };
     let processes: Vec<Process> = ask(&mut daemon, &list)?.processes;

@@ -63,7 +63,7 @@ impl Story {
                 calls.push(json!({"tool": tool, "answer": answer}));
             }
         }
-        self.say(&format!("   {tool} of {arguments} is {answer}."));
+        self.say(&format!("   {tool}({arguments}) = {answer}"));
     }
 
     pub(crate) fn processes(&mut self, processes: &[Process]) {
