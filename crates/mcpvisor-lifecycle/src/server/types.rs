@@ -122,7 +122,7 @@ pub enum ServerEvent {
 }
 
 /// What the driver must do.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServerEffect {
     /// Exactly one of `Launched` and `LaunchFailed` answers it, late perhaps.
     Launch {

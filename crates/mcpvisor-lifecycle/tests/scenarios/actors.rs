@@ -1,0 +1,317 @@
+//! Carries out the effects of the machines, as the daemon's actors do.
+use super::checks;
+use super::process::{Handshake, POLITE, Process, Signal, Told};
+use super::world::{
+    DRAIN, KILL_WAIT, Letter, Route, STDIN_GRACE, ServerActor, SessionActor, TERM_GRACE, World, index_of,
+};
+use mcpvisor_lifecycle::registry::{RegistryEffect, RegistryEvent};
+use mcpvisor_lifecycle::server::{Mode, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport};
+use mcpvisor_lifecycle::session::{Session, SessionConfig, SessionEffect, SessionEvent, SessionServer};
+use mcpvisor_lifecycle::{KeyRef, Moment, ServerName, SessionId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+impl World {
+    pub(crate) fn run_registry(&mut self, effect: RegistryEffect) -> Result<(), String> {
+        let tell = |world: &mut Self, session, event| {
+            world.post(Route::RegistryToSession(session), Letter::Session(event));
+        };
+        match effect {
+            RegistryEffect::Start { session, key, .. } => {
+                self.create(session, key);
+                tell(self, session, SessionEvent::Begin);
+            }
+            RegistryEffect::Close { session, reason, options } => {
+                if !self.closing.insert(session) {
+                    return Err(format!("G15: {session:?} is closed twice"));
+                }
+                tell(self, session, SessionEvent::Close { reason, options });
+            }
+            RegistryEffect::Urge { session, urgency } => {
+                if !self.hurried {
+                    return Err(format!("G14: {session:?} is hurried, and nobody asked for it"));
+                }
+                tell(self, session, SessionEvent::Urge { urgency });
+            }
+            RegistryEffect::RetryKill { session } => tell(self, session, SessionEvent::RetryKill),
+            RegistryEffect::ReapLost { session } => self.reap_session(session),
+            RegistryEffect::Reply { request, result } => {
+                checks::reply(self, request, &result)?;
+                self.replies.insert(request, result);
+            }
+            RegistryEffect::Forget { .. } => {}
+            RegistryEffect::Finished { leftovers } => {
+                self.finished_at = Some(self.now);
+                if self.finished.replace(leftovers).is_some() {
+                    return Err("G35: a shutdown finished twice".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, id: SessionId, key: KeyRef) {
+        let programs = self.programs.get(key.key.as_str()).cloned().unwrap_or_else(|| vec![POLITE]);
+        let names =
+            ["one", "two", "three"].map(|text| ServerName::new(text).expect("it has a server's form"));
+        let servers: Vec<_> = programs.iter().zip(names).map(|(_, name)| name).collect();
+        let config = SessionConfig {
+            servers: servers
+                .iter()
+                .map(|name| SessionServer { name: name.clone(), required: true })
+                .collect(),
+            drain: DRAIN,
+            direct: false,
+        };
+        let machine = self.seeded(Session::new(config));
+        let actor = SessionActor {
+            key,
+            machine,
+            servers: servers.into_iter().map(|name| self.server(name)).collect(),
+            gate_open: true,
+            calls: BTreeSet::new(),
+            ended: false,
+            lost: false,
+        };
+        self.sessions.insert(id, actor);
+    }
+
+    #[cfg_attr(
+        not(feature = "seeded-bugs"),
+        expect(clippy::unused_self, reason = "the seed is of use with the feature only")
+    )]
+    fn seeded(&self, machine: Session) -> Session {
+        #[cfg(feature = "seeded-bugs")]
+        if let Some(bug) = checks::bug(self.seed) {
+            return machine.with_bug(bug);
+        }
+        machine
+    }
+
+    fn server(&self, name: ServerName) -> ServerActor {
+        let machine = Server::new(ServerConfig {
+            mode: Mode::Shared,
+            start: Duration::from_secs(30),
+            stdin_grace: STDIN_GRACE,
+            term_grace: TERM_GRACE,
+            kill_wait: KILL_WAIT,
+            restart: self.restart,
+            restart_intensity: 1,
+            restart_period: Duration::from_secs(60),
+            backoff: Duration::from_secs(1),
+            longest_backoff: Duration::from_secs(1),
+            seed: 7,
+        });
+        #[cfg(feature = "seeded-bugs")]
+        let machine = match checks::bug(self.seed) {
+            Some(bug) => machine.with_bug(bug),
+            None => machine,
+        };
+        ServerActor { name, machine, process: None, stopped: false, lost: false }
+    }
+
+    pub(crate) fn tell_session(&mut self, id: SessionId, event: SessionEvent) -> Result<(), String> {
+        let Some(actor) = self.sessions.get_mut(&id) else { return Ok(()) };
+        if actor.lost {
+            return Ok(());
+        }
+        let effects = actor.machine.step(self.now, event);
+        for effect in effects {
+            self.run_session(id, &effect)?;
+        }
+        Ok(())
+    }
+
+    fn index(&self, id: SessionId, name: &ServerName) -> u8 {
+        index_of(
+            self.sessions[&id].servers.iter().position(|server| server.name == *name).unwrap_or_default(),
+        )
+    }
+
+    fn run_session(&mut self, id: SessionId, effect: &SessionEffect) -> Result<(), String> {
+        let report = |world: &mut Self, event| {
+            world.post(Route::SessionToRegistry(id), Letter::Registry(event));
+        };
+        let command = |world: &mut Self, name: &ServerName, event| {
+            let index = world.index(id, name);
+            world.post(Route::SessionToServer(id, index), Letter::Server(event));
+        };
+        if self.sessions[&id].ended {
+            return Err(format!("G5: {id:?} does {effect:?} after its end"));
+        }
+        match effect {
+            SessionEffect::StartServer { name } => command(self, name, ServerEvent::Start),
+            SessionEffect::StopServer { name, term_first } => {
+                command(self, name, ServerEvent::Stop { term_first: *term_first });
+            }
+            SessionEffect::UrgeServer { name, urgency } => {
+                command(self, name, ServerEvent::Urge { urgency: *urgency });
+            }
+            SessionEffect::RetryKillServer { name } => command(self, name, ServerEvent::RetryKill),
+            SessionEffect::ReapServer { name } => {
+                let index = self.index(id, name);
+                self.reap_server(id, index);
+            }
+            SessionEffect::CloseGate => {
+                self.actor(id).gate_open = false;
+                self.drained(id);
+            }
+            SessionEffect::SettleCalls => {
+                for call in std::mem::take(&mut self.actor(id).calls) {
+                    self.answer_call(call, "error")?;
+                }
+            }
+            SessionEffect::ReportReady => report(self, RegistryEvent::SessionReady { session: id }),
+            SessionEffect::WantClose { reason } => {
+                report(self, RegistryEvent::CloseWanted { session: id, reason: *reason });
+            }
+            SessionEffect::ReportQuarantined => {
+                report(self, RegistryEvent::SessionQuarantined { session: id });
+            }
+            SessionEffect::End { ended, .. } => {
+                let actor = self.actor(id);
+                if actor.lives() {
+                    return Err(format!("G12: {id:?} ends with a process alive"));
+                }
+                actor.ended = true;
+                report(self, RegistryEvent::SessionEnded { session: id, ended: *ended });
+            }
+            SessionEffect::Changed(_) => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn actor(&mut self, id: SessionId) -> &mut SessionActor {
+        self.sessions.get_mut(&id).expect("effects come from sessions that exist")
+    }
+
+    pub(crate) fn tell_server(&mut self, id: SessionId, index: u8, event: ServerEvent) -> Result<(), String> {
+        let now = self.now;
+        let actor = &mut self.actor(id).servers[usize::from(index)];
+        if actor.lost {
+            return Ok(());
+        }
+        let effects = actor.machine.step(now, event);
+        checks::server_step(actor, event, &effects)?;
+        actor.stopped |= matches!(event, ServerEvent::Stop { .. });
+        for effect in effects {
+            self.run_server(id, index, effect)?;
+        }
+        Ok(())
+    }
+
+    fn run_server(&mut self, id: SessionId, index: u8, effect: ServerEffect) -> Result<(), String> {
+        let now = self.now;
+        match effect {
+            ServerEffect::Launch { incarnation } => {
+                self.launches += 1;
+                let key = self.sessions[&id].key.key.as_str();
+                let programs = self.programs.get(key);
+                let program = programs.map_or(POLITE, |all| all[usize::from(index)]);
+                let server = &mut self.actor(id).servers[usize::from(index)];
+                if server.process.is_some() {
+                    return Err("G29: launched before the old incarnation was released".to_owned());
+                }
+                let (process, told) = Process::launch(incarnation, program);
+                server.process = Some(process);
+                self.tell_of_process(id, index, told);
+            }
+            ServerEffect::Handshake { incarnation } => {
+                let server = &self.sessions[&id].servers[usize::from(index)];
+                let answer = match server.process.as_ref().map(|process| process.program.handshake) {
+                    Some(Handshake::Works) => ServerEvent::HandshakeDone { incarnation },
+                    Some(Handshake::Fails) => ServerEvent::HandshakeFailed { incarnation },
+                    Some(Handshake::Hangs) | None => return Ok(()),
+                };
+                self.post(Route::StreamToServer(id, index), Letter::Server(answer));
+            }
+            ServerEffect::CloseStdin { .. } => self.signal(id, index, now, Signal::Stdin),
+            ServerEffect::Terminate { .. } => self.signal(id, index, now, Signal::Term),
+            ServerEffect::Kill { .. } => self.signal(id, index, now, Signal::Kill),
+            ServerEffect::Release { incarnation } => {
+                self.releases += 1;
+                let hurried = self.hurried;
+                let server = &mut self.actor(id).servers[usize::from(index)];
+                let process = server.process.take();
+                checks::release(process.as_ref(), incarnation, hurried)?;
+            }
+            ServerEffect::Report(report) => {
+                let name = self.sessions[&id].servers[usize::from(index)].name.clone();
+                let event = SessionEvent::Server { name, report };
+                self.post(Route::ServerToSession(id, index), Letter::Session(event));
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&mut self, id: SessionId, index: u8, now: Moment, signal: Signal) {
+        let server = &mut self.actor(id).servers[usize::from(index)];
+        if let Some(process) = &mut server.process {
+            let told = process.signal(now, signal);
+            self.tell_of_process(id, index, told);
+        }
+    }
+
+    pub(crate) fn tell_of_process(&mut self, id: SessionId, index: u8, told: Vec<Told>) {
+        let Some(process) = &self.sessions[&id].servers[usize::from(index)].process else { return };
+        let incarnation = process.incarnation;
+        for fact in told {
+            let (route, event) = match fact {
+                Told::Launched => (Route::LauncherToServer(id, index), ServerEvent::Launched { incarnation }),
+                Told::LaunchFailed => {
+                    (Route::LauncherToServer(id, index), ServerEvent::LaunchFailed { incarnation })
+                }
+                Told::MainExited { normal } => {
+                    (Route::ReaperToServer(id, index), ServerEvent::MainExited { incarnation, normal })
+                }
+                Told::Empty => (Route::ReaperToServer(id, index), ServerEvent::ScopeEmpty { incarnation }),
+            };
+            self.post(route, Letter::Server(event));
+        }
+    }
+
+    /// The reaper without the server's actor: it knows the outcome from the kernel.
+    pub(crate) fn reap_server(&mut self, id: SessionId, index: u8) {
+        let now = self.now;
+        let server = &mut self.actor(id).servers[usize::from(index)];
+        if let Some(process) = &mut server.process {
+            process.reaped = true;
+            let _ = process.signal(now, Signal::Kill);
+        }
+        let left = server.process.as_ref().is_some_and(|process| process.lives() || !process.answered);
+        let report = if left { ServerReport::Quarantined } else { ServerReport::Stopped };
+        let event = SessionEvent::Server { name: server.name.clone(), report };
+        if !left && server.process.take().is_some() {
+            self.releases += 1;
+        }
+        self.post(Route::ServerToSession(id, index), Letter::Session(event));
+    }
+
+    /// The reaper without the session's actor.
+    fn reap_session(&mut self, id: SessionId) {
+        let now = self.now;
+        let mut released = 0;
+        let actor = self.actor(id);
+        for server in &mut actor.servers {
+            server.lost = true;
+            if let Some(process) = &mut server.process {
+                process.reaped = true;
+                let _ = process.signal(now, Signal::Kill);
+                if !process.lives() && process.answered {
+                    server.process = None;
+                    released += 1;
+                }
+            }
+        }
+        let left = actor.servers.iter().any(|server| server.process.is_some());
+        actor.ended = !left;
+        self.releases += released;
+        let ended = mcpvisor_lifecycle::session::Ended::Failed;
+        let event = if left {
+            RegistryEvent::SessionQuarantined { session: id }
+        } else {
+            RegistryEvent::SessionEnded { session: id, ended }
+        };
+        self.post(Route::ReaperToRegistry(id), Letter::Registry(event));
+    }
+}

@@ -1,0 +1,177 @@
+//! What must hold always, and at the end of every history.
+use super::process::{Process, Signal};
+use super::script::Act;
+use super::world::{Outcome, ServerActor, World};
+use mcpvisor_lifecycle::registry::{Answer, Goal, Phase, Registry, RegistryEffect, RegistryEvent};
+use mcpvisor_lifecycle::server::{ServerEffect, ServerEvent, ServerReport};
+use mcpvisor_lifecycle::{Incarnation, RequestId, SessionId};
+use std::collections::BTreeMap;
+
+#[cfg(feature = "seeded-bugs")]
+pub(crate) fn bug(seed: super::Seed) -> Option<mcpvisor_lifecycle::seeded::Bug> {
+    let seed = seed?;
+    let mut all = mcpvisor_lifecycle::seeded::Bug::ALL.into_iter();
+    Some(all.find(|bug| format!("{bug:?}") == seed).expect("a control names a bug that exists"))
+}
+
+fn slots(registry: &Registry) -> usize {
+    let counts = registry.counts();
+    counts.starting + counts.live + counts.dying + counts.quarantined
+}
+
+/// After every step.
+pub(crate) fn always(world: &World) -> Result<(), String> {
+    let (mut alive, mut open) = (BTreeMap::new(), BTreeMap::new());
+    for actor in world.sessions.values() {
+        *alive.entry(&actor.key).or_insert(0) += usize::from(actor.lives());
+        *open.entry(&actor.key).or_insert(0) += usize::from(!actor.ended);
+    }
+    if let Some((key, _)) = alive.iter().find(|(_, count)| **count > 1) {
+        return Err(format!("G1: two generations of {key:?} have living processes"));
+    }
+    if let Some((key, _)) = open.iter().find(|(_, count)| **count > 1) {
+        let dying = world
+            .sessions
+            .iter()
+            .any(|(id, actor)| actor.key == **key && !actor.ended && world.closing.contains(id));
+        let guarantee = if dying { "G1" } else { "G2" };
+        return Err(format!("{guarantee}: two generations of {key:?} exist"));
+    }
+    let sessions: usize = open.values().sum();
+    if sessions > world.limit {
+        return Err(format!("G6: {sessions} sessions exist, and the limit is {}", world.limit));
+    }
+    if slots(&world.registry) < sessions {
+        return Err(format!("G6: {sessions} sessions exist, and {} slots are taken", slots(&world.registry)));
+    }
+    Ok(())
+}
+
+pub(crate) fn registry_step(
+    world: &World,
+    before: &Registry,
+    event: &RegistryEvent,
+    effects: &[RegistryEffect],
+) -> Result<(), String> {
+    let fact_of = match event {
+        RegistryEvent::SessionReady { session }
+        | RegistryEvent::CloseWanted { session, .. }
+        | RegistryEvent::SessionEnded { session, .. }
+        | RegistryEvent::SessionQuarantined { session }
+        | RegistryEvent::SessionLost { session } => Some(*session),
+        _ => None,
+    };
+    if let Some(session) = fact_of {
+        let holds = |id: &SessionId| before.sessions(None).iter().any(|(holder, _, _)| holder == id);
+        if !holds(&session) && (!effects.is_empty() || before.counts() != world.registry.counts()) {
+            return Err(format!("G3: {event:?} of a session that is over does {effects:?}"));
+        }
+    }
+    if let RegistryEvent::Cancel { .. } = event
+        && slots(before) != slots(&world.registry)
+    {
+        return Err("G7: a cancel frees a slot whose session is not gone".to_owned());
+    }
+    Ok(())
+}
+
+/// Before an answer is given.
+pub(crate) fn reply(world: &World, request: RequestId, result: &Outcome) -> Result<(), String> {
+    if let Some(before) = world.replies.get(&request) {
+        return Err(format!("{request:?} is answered twice: {before:?} and {result:?}"));
+    }
+    if world.cancelled.contains(&request) {
+        return Err(format!("{request:?} was cancelled and is answered with {result:?}"));
+    }
+    let gone = |session: &SessionId| {
+        let actor = &world.sessions[session];
+        actor.ended && !actor.lives()
+    };
+    match result {
+        Ok(Answer::Closed { session }) if !gone(session) => {
+            Err(format!("G13: {request:?} is told that {session:?} is closed before it is"))
+        }
+        Ok(Answer::Reached { session, goal: Goal::Closed }) if !gone(session) => {
+            Err(format!("G20: {request:?} is told that {session:?} is closed before it is"))
+        }
+        Ok(Answer::Opened { session, .. }) if world.closing.contains(session) => {
+            Err(format!("G22: {request:?} is told that {session:?} is open after its close"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn server_step(
+    actor: &ServerActor,
+    event: ServerEvent,
+    effects: &[ServerEffect],
+) -> Result<(), String> {
+    let ready = effects.contains(&ServerEffect::Report(ServerReport::Ready));
+    if actor.stopped && ready {
+        return Err(format!("G17: {event:?} publishes a server that was stopped"));
+    }
+    if actor.stopped && effects.iter().any(|effect| matches!(effect, ServerEffect::Launch { .. })) {
+        return Err("G29: a server is started after its stop".to_owned());
+    }
+    Ok(())
+}
+
+/// An incarnation is released once, and with nothing left of it.
+pub(crate) fn release(
+    process: Option<&Process>,
+    incarnation: Incarnation,
+    hurried: bool,
+) -> Result<(), String> {
+    match process {
+        None => Err(format!("G15: {incarnation:?} is released twice")),
+        Some(process) if process.lives() => Err(format!("G12: {incarnation:?} is released while it lives")),
+        Some(process) => {
+            let (term, kill) = (process.at(Signal::Term), process.at(Signal::Kill));
+            if let (Some(term), Some(kill)) = (term, kill)
+                && !hurried
+                && !process.reaped
+                && kill.since(term) < super::world::TERM_GRACE
+            {
+                return Err(format!("G16: killed {:?} after SIGTERM", kill.since(term)));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// When nothing can happen any more.
+pub(crate) fn at_rest(world: &World) -> Result<(), String> {
+    for request in &world.sent {
+        if !world.replies.contains_key(request) && !world.cancelled.contains(request) {
+            return Err(format!("{request:?} is never answered"));
+        }
+    }
+    // A launch that never hung needs nobody to let it go.
+    let stuck = |acts: &&std::collections::VecDeque<Act>| !matches!(acts.front(), None | Some(Act::Let(..)));
+    if let Some(acts) = world.clients.iter().find(stuck) {
+        return Err(format!("a client waits for ever: {acts:?}"));
+    }
+    for (id, actor) in &world.sessions {
+        let holds = world.registry.current(&actor.key).filter(|(holder, _)| holder == id);
+        match holds {
+            None if !actor.ended => return Err(format!("G4: {id:?} is not gone, and holds no key")),
+            Some((_, phase)) if actor.ended => {
+                return Err(format!("G7: {id:?} is gone, and still {phase:?}"));
+            }
+            Some((_, phase @ (Phase::Starting | Phase::Dying))) => {
+                return Err(format!("{id:?} is {phase:?} for ever"));
+            }
+            _ => {}
+        }
+    }
+    let left: u32 = world
+        .sessions
+        .values()
+        .flat_map(|actor| &actor.servers)
+        .map(|server| u32::from(server.process.is_some()))
+        .sum();
+    if world.launches != world.releases + left {
+        return Err(format!("G15: {} launches, {} releases, {left} left", world.launches, world.releases));
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Negative controls: with a guard taken out, the scenario that holds it must fail, and say which guarantee broke.
+use super::Seed;
+use super::a_creation::{HANGS, cancel_everywhere, shutdown_during_start};
+use super::b_closing::{
+    Other, close_during_start, close_in_backoff, full_while_closing, late_notes, reopen, single_flight,
+    two_closes,
+};
+use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
+use super::histories::history;
+use super::process::{POLITE, STUBBORN};
+use mcpvisor_lifecycle::seeded::Bug;
+
+/// The scenario that holds the guard against this bug.
+fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
+    match bug {
+        Bug::G1ReopenDoesNotWait => reopen(seed).map(drop),
+        Bug::G2NoSingleFlight => single_flight(seed).map(drop),
+        Bug::G3OldFactsCount => late_notes(seed).map(drop),
+        Bug::G6SlotReturnedEarly => full_while_closing(seed).map(drop),
+        Bug::G7CancelFreesAtOnce => cancel_everywhere(POLITE, seed).map(drop),
+        Bug::G11GateStaysOpen => calls_race_a_close(seed).map(drop),
+        Bug::G13JoinedCloseIsAnsweredEarly => two_closes(Other::Close, STUBBORN, seed).map(drop),
+        Bug::G14CancelHurries => two_closes(Other::Cancelled, STUBBORN, seed).map(drop),
+        Bug::G16RungsShareABudget => ladder_of_a_parked_call(seed).map(drop),
+        Bug::G17LateLaunchIsPublished => shutdown_during_start(HANGS, seed).map(drop),
+        Bug::G20WaitSaysClosedEarly => two_closes(Other::Close, STUBBORN, seed).map(drop),
+        Bug::G22ReadyAfterClose => close_during_start(POLITE, seed).map(drop),
+        Bug::G29BackoffBeatsStop => close_in_backoff(seed).map(drop),
+    }
+}
+
+fn control(bug: Bug) {
+    let name: &'static str = Box::leak(format!("{bug:?}").into_boxed_str());
+    let guarantee: String =
+        name.chars().take(1).chain(name.chars().skip(1).take_while(char::is_ascii_digit)).collect();
+    assert_eq!(scenario(bug, None), Ok(()), "the scenario holds with the guard in place");
+    let wrong = scenario(bug, Some(name)).expect_err("the scenario must notice that the guard is gone");
+    assert!(wrong.starts_with(&format!("{guarantee}:")), "{name} breaks something else: {wrong}");
+}
+
+macro_rules! controls {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            control(Bug::$bug);
+        })*
+
+        #[test]
+        fn control_every_bug_has_a_scenario() {
+            assert_eq!([$(Bug::$bug),*], Bug::ALL);
+        }
+    };
+}
+
+controls! {
+    control_g1: G1ReopenDoesNotWait,
+    control_g2: G2NoSingleFlight,
+    control_g3: G3OldFactsCount,
+    control_g6: G6SlotReturnedEarly,
+    control_g7: G7CancelFreesAtOnce,
+    control_g11: G11GateStaysOpen,
+    control_g13: G13JoinedCloseIsAnsweredEarly,
+    control_g14: G14CancelHurries,
+    control_g16: G16RungsShareABudget,
+    control_g17: G17LateLaunchIsPublished,
+    control_g20: G20WaitSaysClosedEarly,
+    control_g22: G22ReadyAfterClose,
+    control_g29: G29BackoffBeatsStop,
+}
+
+/// The random histories find every bug as well, without knowing where to look.
+#[test]
+fn control_random_histories_find_every_bug() {
+    for bug in Bug::ALL {
+        let name: &'static str = Box::leak(format!("{bug:?}").into_boxed_str());
+        let found = (1..=400).any(|seed| history(seed, 250, Some(name)).is_err());
+        assert!(found, "no history notices {name}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What clients do, and how their requests are written down.
+use mcpvisor_lifecycle::registry::{
+    CloseOptions, Goal, IfClosing, IfOpen, Open, RegistryEvent, Target, Urgency,
+};
+use mcpvisor_lifecycle::{Generation, KeyRef, Moment, RequestId, SessionKey, Uid};
+
+/// One step of a client. A step that is not possible yet waits, and its client with it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Act {
+    Send(RegistryEvent),
+    /// Waits for a request's answer.
+    Await(u64),
+    /// Waits until nobody holds the key.
+    UntilFree(&'static str),
+    /// Waits until a process of the key's session was killed.
+    UntilKilled(&'static str),
+    /// Lets the key's hanging launches go on, well or badly.
+    Let(&'static str, bool),
+    /// The main processes of the key's servers exit by themselves.
+    Exit(&'static str, bool),
+    /// Whatever could not be killed dies.
+    Free(&'static str),
+    /// A call, admitted by the gate or refused.
+    Call(&'static str, u64),
+    /// The server answers a call.
+    Finish(u64),
+    /// The actor of the key's session is gone.
+    LoseSession(&'static str),
+    /// The actor of the key's server is gone.
+    LoseServer(&'static str),
+}
+
+pub(crate) fn key(text: &str) -> KeyRef {
+    KeyRef { uid: Uid(1000), key: SessionKey::new(text).expect("keys of scenarios have a key's form") }
+}
+
+pub(crate) fn target(text: &str) -> Target {
+    Target { key: key(text), generation: None }
+}
+
+pub(crate) fn exactly(text: &str, generation: u64) -> Target {
+    Target { key: key(text), generation: Some(Generation(generation)) }
+}
+
+pub(crate) fn asked(request: u64, text: &str) -> Open {
+    Open {
+        request: RequestId(request),
+        key: key(text),
+        tenant: None,
+        definition: 7,
+        if_closing: IfClosing::Wait,
+        if_open: IfOpen::Join,
+        wait: true,
+        deadline: None,
+    }
+}
+
+pub(crate) fn open(request: u64, text: &str) -> Act {
+    Act::Send(RegistryEvent::Open(asked(request, text)))
+}
+
+pub(crate) fn open_or_fail(request: u64, text: &str) -> Act {
+    Act::Send(RegistryEvent::Open(Open { if_closing: IfClosing::Fail, ..asked(request, text) }))
+}
+
+pub(crate) fn open_until(request: u64, text: &str, deadline: Moment) -> Act {
+    Act::Send(RegistryEvent::Open(Open { deadline: Some(deadline), ..asked(request, text) }))
+}
+
+pub(crate) fn close_at(request: u64, target: Target) -> Act {
+    Act::Send(RegistryEvent::Close {
+        request: RequestId(request),
+        target,
+        options: CloseOptions::default(),
+        wait: true,
+        deadline: None,
+    })
+}
+
+pub(crate) fn close(request: u64, text: &str) -> Act {
+    close_at(request, target(text))
+}
+
+pub(crate) fn retry_kill(request: u64, text: &str) -> Act {
+    let request = RequestId(request);
+    Act::Send(RegistryEvent::RetryKill { request, target: target(text), deadline: None })
+}
+
+pub(crate) fn wait_closed(request: u64, target: Target) -> Act {
+    let request = RequestId(request);
+    Act::Send(RegistryEvent::Wait { request, target, goal: Goal::Closed, deadline: None })
+}
+
+pub(crate) fn cancel(request: u64) -> Act {
+    Act::Send(RegistryEvent::Cancel { request: RequestId(request) })
+}
+
+pub(crate) fn shutdown() -> Act {
+    Act::Send(RegistryEvent::Shutdown { urgency: Urgency::Drain })
+}

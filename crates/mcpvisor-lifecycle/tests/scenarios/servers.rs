@@ -1,0 +1,140 @@
+//! What clients do to the world: requests, calls, and the fates of processes.
+use super::process::{Launch, Process, Told};
+use super::script::Act;
+use super::world::{Letter, Route, World, index_of};
+use mcpvisor_lifecycle::SessionId;
+use mcpvisor_lifecycle::registry::{RegistryEvent, Urgency};
+use mcpvisor_lifecycle::session::{SessionEvent, SessionState};
+
+impl World {
+    pub(crate) fn act(&mut self, act: Act) -> Result<(), String> {
+        match act {
+            Act::Send(event) => {
+                self.note(&event);
+                self.tell_registry(&event)
+            }
+            Act::Await(_) | Act::UntilFree(_) | Act::UntilKilled(_) => Ok(()),
+            Act::Let(key, works) => {
+                self.each_process(key, |process| {
+                    let hangs = matches!(process.program.launch, Launch::Hangs | Launch::HangsForGood);
+                    if hangs { process.go(works) } else { Vec::new() }
+                });
+                Ok(())
+            }
+            Act::Exit(key, normal) => {
+                self.each_process(key, |process| process.exit(normal, false));
+                Ok(())
+            }
+            Act::Free(key) => {
+                self.each_process(key, |process| {
+                    process.program.obeys_kill = true;
+                    process.exit(false, true)
+                });
+                Ok(())
+            }
+            Act::Call(key, call) => self.call(key, call),
+            Act::Finish(call) => {
+                let admitted = self.sessions.iter().find(|(_, actor)| actor.calls.contains(&call));
+                if let Some(id) = admitted.map(|(id, _)| *id) {
+                    self.actor(id).calls.remove(&call);
+                    self.answer_call(call, "result")?;
+                    self.drained(id);
+                }
+                Ok(())
+            }
+            Act::LoseSession(key) => {
+                if let Some((session, _)) = self.holder(key)
+                    && !self.sessions[&session].ended
+                {
+                    self.actor(session).lost = true;
+                    let event = RegistryEvent::SessionLost { session };
+                    self.post(Route::SupervisionToRegistry(session), Letter::Registry(event));
+                }
+                Ok(())
+            }
+            Act::LoseServer(key) => {
+                // Before the session begins, its servers have no actors.
+                let holder = self.holder(key).map(|(id, _)| id);
+                if let Some(id) = holder.filter(|id| self.sessions[id].machine.fine_state() != "new") {
+                    let server = &mut self.actor(id).servers[0];
+                    server.lost = true;
+                    let name = server.name.clone();
+                    let event = SessionEvent::ServerLost { name };
+                    self.post(Route::SupervisionToSession(id, 0), Letter::Session(event));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&mut self, event: &RegistryEvent) {
+        match event {
+            RegistryEvent::Open(open) => {
+                self.sent.insert(open.request);
+            }
+            RegistryEvent::Close { request, options, .. } => {
+                self.sent.insert(*request);
+                self.hurried |= options.now;
+            }
+            RegistryEvent::Wait { request, .. } | RegistryEvent::RetryKill { request, .. } => {
+                self.sent.insert(*request);
+            }
+            RegistryEvent::Cancel { request } if !self.replies.contains_key(request) => {
+                self.cancelled.insert(*request);
+            }
+            RegistryEvent::Shutdown { urgency } => {
+                self.hurried |= *urgency > Urgency::Drain;
+                self.shut_down_at = self.shut_down_at.or(Some(self.now));
+            }
+            _ => {}
+        }
+    }
+
+    /// Every process of the sessions of a key, held or not.
+    fn each_process(&mut self, key: &str, change: impl Fn(&mut Process) -> Vec<Told>) {
+        let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in ids {
+            if self.sessions[&id].key.key.as_str() != key {
+                continue;
+            }
+            for index in 0..self.sessions[&id].servers.len() {
+                let server = &mut self.actor(id).servers[index];
+                if let Some(process) = &mut server.process {
+                    let told = change(process);
+                    self.tell_of_process(id, index_of(index), told);
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, key: &str, call: u64) -> Result<(), String> {
+        let holder = self.holder(key).map(|(id, _)| id);
+        let Some(id) = holder.filter(|id| self.sessions[id].gate_open) else {
+            return self.answer_call(call, "refused");
+        };
+        let state = self.sessions[&id].machine.state();
+        match state {
+            SessionState::Ready | SessionState::Degraded => {
+                self.actor(id).calls.insert(call);
+                Ok(())
+            }
+            SessionState::Starting => self.answer_call(call, "refused"),
+            state => Err(format!("G11: a call is admitted while the session is {state:?}")),
+        }
+    }
+
+    pub(crate) fn answer_call(&mut self, call: u64, answer: &'static str) -> Result<(), String> {
+        match self.calls.insert(call, answer) {
+            None => Ok(()),
+            Some(before) => Err(format!("G11: call {call} is answered with {before} and {answer}")),
+        }
+    }
+
+    /// The gate is closed and nothing is in flight any more.
+    pub(crate) fn drained(&mut self, id: SessionId) {
+        let actor = &self.sessions[&id];
+        if !actor.gate_open && actor.calls.is_empty() {
+            self.post(Route::GateToSession(id), Letter::Session(SessionEvent::Drained));
+        }
+    }
+}
