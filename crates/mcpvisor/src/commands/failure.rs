@@ -150,11 +150,15 @@ impl Failure {
                     .to_owned(),
             ),
             Cause::Refused(error) => help(error),
-            Cause::TimedOut => Some("what was asked for may still go on; ask again, or with a longer `--timeout`".to_owned()),
+            Cause::TimedOut => Some(LONGER.to_owned()),
             Cause::Usage(_) | Cause::Other(_) => None,
         }
     }
 }
+
+/// After a deadline.
+const LONGER: &str =
+    "ask again with a longer `--timeout`; an open that was given up is undone, a close goes on";
 
 /// Which server, how it ended, and the end of its stderr.
 fn details(error: &ErrorObject) -> String {
@@ -208,6 +212,7 @@ pub(crate) fn help(error: &ErrorObject) -> Option<String> {
         ErrorKind::Quarantined => {
             format!("`mcpvisor show {key}` tells what is left, `mcpvisor kill {key}` tries again")
         }
+        ErrorKind::DeadlineExceeded => LONGER.to_owned(),
         _ => return None,
     };
     Some(help)
