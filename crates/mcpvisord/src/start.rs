@@ -120,7 +120,10 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
         tracing::info!(
             socket,
             instance = &*instance.0,
-            containment = ?parts.containment.kind(),
+            containment = match parts.containment.kind() {
+                ContainmentKind::Cgroup => "cgroup",
+                ContainmentKind::Keeper => "keeper",
+            },
             pid = std::process::id(),
             version = env!("CARGO_PKG_VERSION"),
             "serving"

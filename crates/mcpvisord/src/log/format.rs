@@ -65,7 +65,8 @@ impl Visit for Fields {
         self.set(field.name(), value.into());
     }
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.set(field.name(), value.into());
+        // Three digits are enough for whoever reads a record.
+        self.set(field.name(), ((value * 1e3).round() / 1e3).into());
     }
 }
 
