@@ -62,6 +62,8 @@ struct Held {
     descriptors: usize,
     children: usize,
     anonymous_kib: u64,
+    /// Where the daemon is built to count them.
+    allocations: Option<u64>,
 }
 
 fn held(daemon: &Daemon) -> Held {
@@ -69,6 +71,9 @@ fn held(daemon: &Daemon) -> Held {
         descriptors: procfs::descriptors(daemon.pid()).len(),
         children: procfs::children(daemon.pid()).len(),
         anonymous_kib: procfs::anonymous_kib(daemon.pid()).expect("the daemon lives"),
+        allocations: daemon.connect().call("daemon/status", &json!({})).expect("it answers")["counters"]
+            ["live_allocations"]
+            .as_u64(),
     }
 }
 
@@ -95,6 +100,13 @@ fn cycles(containment: Containment, usual: u32) {
         println!("{count} cycles: {before:?} before, {after:?} after");
         assert_eq!(after.descriptors, before.descriptors, "descriptors grow");
         assert_eq!(after.children, before.children, "children are left");
+        if let (Some(before), Some(after)) = (before.allocations, after.allocations) {
+            // Less than one for fifty cycles: what is kept of each session would show at once.
+            assert!(
+                after <= before + u64::from(count) / 50,
+                "allocations grow: {before} before, {after} after"
+            );
+        }
         assert!(after.anonymous_kib <= before.anonymous_kib + 1024, "memory grows: {before:?}, {after:?}");
         drop(connection);
         daemon.finish();

@@ -32,3 +32,5 @@ pub use api::*;
 pub use handle::{Containment, SessionReports, Threads, detach, start};
 pub use keeper::keeper_main;
 pub use probe::probe;
+#[cfg(feature = "count-allocations")]
+pub use sys::{CountingAllocator, live_allocations};

@@ -6,12 +6,16 @@
 
 mod child;
 mod clone;
+#[cfg(feature = "count-allocations")]
+mod count;
 mod fork;
 mod signal;
 mod wait;
 
 pub(crate) use child::{Identity, Limit, Plan, Stage};
 pub(crate) use clone::{Stack, probe_clone, spawn};
+#[cfg(feature = "count-allocations")]
+pub use count::{CountingAllocator, live_allocations};
 pub(crate) use fork::background;
 pub(crate) use signal::ignore_signal;
 pub(crate) use wait::{Reaped, peek_any, reap, wait_exited};

@@ -29,6 +29,10 @@ mod wire;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+#[cfg(feature = "count-allocations")]
+#[global_allocator]
+static COUNTING: mcpvisor_process::CountingAllocator = mcpvisor_process::CountingAllocator;
+
 /// The daemon's main function.
 ///
 /// `prefix` is what stands between the executable's name and `args` where it is called as a subcommand (`["daemon"]`): the

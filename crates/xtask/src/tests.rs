@@ -84,10 +84,12 @@ fn conclude(good: bool, closing: &[String]) -> Result<(), String> {
 pub(crate) fn soak(words: &[String]) -> Result<(), String> {
     let cycles = words.first().map_or("5000", String::as_str);
     cycles.parse::<u32>().map_err(|_| format!("{cycles} is no number of cycles"))?;
-    run(cargo(&["build", "--workspace"]))?;
+    let counting = "--features=mcpvisord/count-allocations";
+    run(cargo(&["build", "--workspace", counting]))?;
     let mut tests = cargo(&[
         "test",
         "--workspace",
+        counting,
         "--test",
         "e2e",
         "--",

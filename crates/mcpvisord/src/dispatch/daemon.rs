@@ -21,6 +21,8 @@ pub(super) async fn hello(context: Context, params: params::Hello) -> Result<res
 pub(super) async fn status(context: Context, _: params::Status) -> Result<results::Status, ErrorObject> {
     let supervisor = &context.daemon.supervisor;
     let mut view = supervisor.status().await.map_err(|failure| convert::error(failure, None))?;
+    #[cfg(feature = "count-allocations")]
+    view.counters.insert("live_allocations", mcpvisor_process::live_allocations());
     if !context.daemon.rights.is_administrator(&context.peer) {
         // Other users' sessions are nobody's business, not even their number (G40).
         let uid = Uid(context.peer.uid);
