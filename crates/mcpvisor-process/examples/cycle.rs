@@ -1,7 +1,8 @@
 //! Measures launch and teardown: `cargo run --release -p mcpvisor-process --example cycle [CYCLES] [cgroup|keeper]`.
 //!
 //! Prints, as medians and 90th percentiles: the launch (from the call to its answer), the teardown of a server that is killed (from
-//! the call to the end), of one with an escapee, and how soon the end is told after the server has exited by itself.
+//! the call to the end), of one with an escapee, and how soon the end is told after the server has exited by itself; and how long
+//! many servers take.
 #![expect(clippy::unwrap_used, reason = "a measurement fails by panicking")]
 
 use mcpvisor_process::{
@@ -14,6 +15,9 @@ use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+/// This many servers are started and killed together at the end.
+const TOGETHER: usize = 200;
 
 struct Server {
     scope: ScopeId,
@@ -113,6 +117,20 @@ fn main() {
             containment.release_session(session);
         }
     }
+    let begin = Instant::now();
+    let first = cycles * 3;
+    let together: Vec<Server> =
+        (first..first + TOGETHER).map(|number| launch(&containment, number, &["cat"])).collect();
+    let launched = begin.elapsed();
+    let begin = Instant::now();
+    for server in &together {
+        containment.kill(&server.scope);
+    }
+    for server in &together {
+        server.end.recv().unwrap();
+    }
+    let killed = begin.elapsed();
+    println!("{TOGETHER} servers, one after the other: launched in {launched:.1?}, killed in {killed:.1?}");
     println!("{cycles} cycles, {kind:?}");
     print("launch", launches);
     print("kill to end, one process", kills);

@@ -141,6 +141,11 @@ impl Tree {
         }
     }
 
+    /// The file that kills the scope.
+    pub(crate) fn kill_file(&self, scope: &ScopeId) -> io::Result<OwnedFd> {
+        self.open(&format!("{}/cgroup.kill", Self::leaf_dir(scope)), OFlags::WRONLY)
+    }
+
     /// Whether the scope has a process that has not exited.
     pub(crate) fn populated(&self, scope: &ScopeId) -> io::Result<bool> {
         match self.read(&format!("{}/cgroup.events", Self::leaf_dir(scope))) {

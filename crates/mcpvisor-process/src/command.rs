@@ -51,6 +51,10 @@ pub(crate) enum Command {
     Scopes {
         done: Done<Vec<ScopeStatus>>,
     },
+    KillFile {
+        scope: ScopeId,
+        done: Done<Option<OwnedFd>>,
+    },
     End,
     // From other threads.
     Resolved {
@@ -125,6 +129,7 @@ pub(crate) fn answer_without_reaper(command: Command) {
         Command::Report { done, .. } => done(nothing_known()),
         Command::Processes { done, .. } => done(Vec::new()),
         Command::Scopes { done } => done(Vec::new()),
+        Command::KillFile { done, .. } => done(None),
         Command::Climb { .. }
         | Command::Release { .. }
         | Command::ReleaseSession { .. }

@@ -8,6 +8,7 @@ use crate::{
     ScopeReport, ScopeStatus, StartError,
 };
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -102,6 +103,12 @@ impl Containment {
     /// its memory can't be read.
     pub fn processes(&self, session: Option<Arc<str>>, done: Box<dyn FnOnce(Vec<ProcessInfo>) + Send>) {
         self.mailbox.send(Command::Processes { session, done });
+    }
+
+    /// The scope's open `cgroup.kill`, for a client that outlives the daemon: whoever writes `1` to it kills the scope, as long as it
+    /// is not empty. None: there is no such scope now, or it is no cgroup.
+    pub fn kill_file(&self, scope: &ScopeId, done: Box<dyn FnOnce(Option<OwnedFd>) + Send>) {
+        self.mailbox.send(Command::KillFile { scope: scope.clone(), done });
     }
 
     /// The scopes that the reaper holds.

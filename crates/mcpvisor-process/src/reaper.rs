@@ -158,7 +158,8 @@ impl Reaper {
         child.add(nix::sys::signal::Signal::SIGCHLD);
         let _ = child.thread_unblock();
         while !self.is_over() {
-            self.turn();
+            // A panic is a bug. Every scope is held here, so that going on with the others is the lesser evil.
+            scope::guarded("a turn", || self.turn());
         }
         self.close();
     }
@@ -212,7 +213,10 @@ impl Reaper {
         if self.sweep.wanted && !self.sweep.held_up {
             next = Some(next.map_or(self.sweep.not_before, |at| at.min(self.sweep.not_before)));
         }
-        let left = next?.saturating_duration_since(Instant::now());
+        let left = match next {
+            _ if !self.dirty.is_empty() => Duration::ZERO,
+            next => next?.saturating_duration_since(Instant::now()),
+        };
         // The kernel's clock for this counts whole milliseconds: round up, or we would spin.
         Timespec::try_from(Duration::from_millis(left.as_micros().div_ceil(1000) as u64)).ok()
     }
@@ -262,6 +266,7 @@ impl Reaper {
             Command::ReleaseSession { session } => self.release_session(&session),
             Command::Processes { session, done } => self.processes(session.as_deref(), done),
             Command::Scopes { done } => self.list(done),
+            Command::KillFile { scope, done } => self.kill_file(&scope, done),
             Command::Commands { key, commands } => self.named(key, commands),
             Command::Marked { pid, marker } => self.marked(pid, marker.as_deref()),
             Command::Searched { key, found, unmarked } => self.searched(key, found, unmarked),

@@ -14,7 +14,9 @@ pub(crate) fn spawn_error(what: &str, e: &io::Error) -> LaunchError {
         ),
         Some(libc::EAGAIN) => error(
             LaunchErrorKind::Resources,
-            format!("{what}: the limit on the number of processes is reached (RLIMIT_NPROC or pids.max)"),
+            format!(
+                "{what}: a limit on processes or cgroups is reached (RLIMIT_NPROC, pids.max or cgroup.max.*)"
+            ),
         ),
         Some(libc::ENFILE | libc::ENOMEM | libc::ENOSPC) => {
             error(LaunchErrorKind::Resources, format!("{what}: {e}"))

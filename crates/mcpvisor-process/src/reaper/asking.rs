@@ -4,6 +4,7 @@ use super::{Reaper, SessionEnd};
 use crate::command::{Done, nothing_known};
 use crate::launch::Key;
 use crate::{Observer, ProcessInfo, Rung, ScopeFact, ScopeId, ScopeReport, ScopeStatus, procfs};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// How many of the processes that are left are named in a report.
@@ -139,6 +140,16 @@ impl Reaper {
         };
         let all = self.scopes.values().map(of).collect();
         guarded("an answer", || done(all));
+    }
+
+    pub(super) fn kill_file(&mut self, id: &ScopeId, done: Done<Option<OwnedFd>>) {
+        let scope = self.keys.get(id).and_then(|key| self.scopes.get(key));
+        let held = scope.filter(|scope| matches!(scope.held, Held::Cgroup { .. }));
+        let file = match (&self.tree, held) {
+            (Some(tree), Some(scope)) => tree.kill_file(&scope.id).ok(),
+            _ => None,
+        };
+        guarded("an answer", || done(file));
     }
 
     pub(super) fn release(&mut self, id: &ScopeId) {

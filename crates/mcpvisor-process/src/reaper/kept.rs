@@ -116,7 +116,8 @@ impl Reaper {
                 }
             }
             FromKeeper::Reaped { process, exit, rung, main, cpu_micros } => {
-                let rung = Rung::from(rung);
+                // The keeper may hear of the closing of stdin later than the server sees it.
+                let rung = Rung::from(rung).max(scope.rung.min(Rung::Stdin));
                 scope.rung = scope.rung.max(rung);
                 scope.last_exit = Instant::now();
                 scope.cpu += Duration::from_micros(cpu_micros);

@@ -9,6 +9,7 @@ use crate::reaper::stopping::open_process;
 use crate::resolve::{Resolved, error, resolve};
 use crate::{LaunchError, LaunchErrorKind, LaunchSpec, Launched, Observer, Rung, ScopeId, sys};
 use rustix::process::{Signal, pidfd_send_signal};
+use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -141,29 +142,29 @@ impl Reaper {
     fn born(&mut self, key: Key, pid: u32, pidfd: OwnedFd, ends: Ends, at: Instant) {
         let watch = self.watch(pidfd.as_fd(), Watch::Main(key));
         let Some(scope) = self.scopes.get_mut(&key) else {
-            unreachable!("a launch whose order was taken is not forgotten before its outcome")
+            return self.foundling(pid);
         };
         // Without a watch (no memory in the kernel) the sweep notices the exit.
         let main = watch.map_err(|error| tracing::warn!(%error, "a process can't be watched")).ok();
-        scope.held = Held::Cgroup { main: main.map(|watch| (pidfd, watch)), others: Default::default() };
+        scope.held = Held::Cgroup { main: main.map(|watch| (pidfd, watch)), others: HashMap::new() };
         self.runs(key, pid, ends, at);
     }
 
     fn kept(&mut self, key: Key, pid: u32, connection: Connection, kept: (Ends, Box<Resolved>, Instant)) {
         let watch = self.watch(connection.socket(), Watch::Keeper(key));
-        let Some(scope) = self.scopes.get_mut(&key) else {
-            unreachable!("a launch whose order was taken is not forgotten before its outcome")
+        let launch = self.scopes.get_mut(&key).and_then(|scope| scope.launch.as_mut());
+        let Some(launch) = launch else {
+            return self.foundling(pid);
         };
-        let Some(launch) = &mut scope.launch else { unreachable!("only a keeper's word ends its launch") };
         launch.kept = Some(kept);
         let killed = launch.verdict.is_some();
         self.children.insert(pid, Owner::Keeper(key));
-        let (watch, unwatched) = match watch {
-            Ok(watch) => (watch, false),
-            Err(_) => (0, true),
-        };
+        let unwatched = watch.is_err();
+        let watch = watch.unwrap_or_default();
         let kept = Kept { pid, connection, watch, finished: false, unanswered: None, ending: None };
-        scope.held = Held::Keeper(kept);
+        if let Some(scope) = self.scopes.get_mut(&key) {
+            scope.held = Held::Keeper(kept);
+        }
         if unwatched {
             // A keeper that can't be listened to is no containment.
             tracing::error!("a keeper can't be watched");
@@ -171,6 +172,13 @@ impl Reaper {
         } else if killed {
             self.tell_keeper_to_kill(key);
         }
+    }
+
+    /// A child of a launch that nobody knows: a launch whose order was taken is kept until its outcome, so this is a bug.
+    fn foundling(&mut self, pid: u32) {
+        tracing::error!(pid, "a launch was forgotten before its outcome; its child is killed");
+        self.children.insert(pid, Owner::Stranger);
+        let _ = open_process(pid).map(|pidfd| pidfd_send_signal(pidfd, Signal::KILL));
     }
 
     /// The program runs.

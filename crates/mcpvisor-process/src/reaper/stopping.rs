@@ -51,7 +51,10 @@ impl Reaper {
             }
             Held::Keeper(_) => match rung {
                 Rung::Itself => {}
-                Rung::Stdin => self.tell_keeper(key, &ToKeeper::StdinClosed),
+                Rung::Stdin => {
+                    self.climb_now(key, rung);
+                    self.tell_keeper(key, &ToKeeper::StdinClosed);
+                }
                 Rung::Sigterm => self.tell_keeper(key, &ToKeeper::Terminate),
                 Rung::Sigkill => self.kill_now(key),
             },

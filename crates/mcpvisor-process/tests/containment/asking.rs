@@ -1,11 +1,13 @@
 //! Observers, reports, lists; the end of a session.
 use crate::harness::Named;
-use crate::world::{BUDGET, World, numbers, sh};
+use crate::world::{BUDGET, World, children, numbers, own_cgroup, program, sh};
 use mcpvisor_process::{ContainmentKind, Exit, ScopeFact, ScopeId};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 pub(crate) const TESTS: &[Named] = &[
+    ("the_probe_tells_what_is_there_and_leaves_nothing", probe),
+    ("into_the_background", detach),
     ("a_new_observer_is_told_what_holds", observe),
     ("processes_and_scopes", processes),
     ("a_whole_session_is_killed", kill_session),
@@ -99,5 +101,45 @@ fn panics(kind: ContainmentKind) {
     world.containment.observe(&server.scope, Arc::new(|_| panic!("as the test wants it")));
     world.containment.kill(&server.scope);
     world.launch(sh("true")).empty();
+    world.end();
+}
+
+fn probe(kind: ContainmentKind) {
+    let found = mcpvisor_process::probe();
+    let told = |name: &str| found.iter().find(|(other, _)| *other == name).unwrap().1.clone();
+    if kind == ContainmentKind::Cgroup {
+        told("cgroup containment").unwrap();
+    }
+    told("process creation").unwrap();
+    assert!(
+        found.iter().all(|(_, result)| result.as_ref().is_ok_and(|text| !text.is_empty()) || result.is_err())
+    );
+    assert!(!own_cgroup().join(format!("mcpvisor-probe-{}", std::process::id())).exists());
+    assert_eq!(children(), Vec::<u32>::new());
+}
+
+/// The process that goes into the background in the next test.
+pub(crate) fn play_detach() -> ! {
+    let before = std::process::id();
+    mcpvisor_process::detach().unwrap();
+    let session = rustix::process::getsid(None).unwrap().as_raw_nonzero();
+    println!("before {before}\nafter {}\nsession {session}\nup", std::process::id());
+    loop {
+        std::thread::park();
+    }
+}
+
+fn detach(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let me = std::env::current_exe().unwrap();
+    let server = world.launch(program(me.to_str().unwrap(), &["role", "detach"]));
+    let text = server.read_until("up");
+    assert!(matches!(server.fact(), ScopeFact::MainExited { exit: Exit::Code(0) }));
+    let [before, after, session] = ["before", "after", "session"].map(|word| numbers(&text, word)[0]);
+    assert_eq!(before, server.launched.pid);
+    assert!(after != before && session != before && session != after, "{text}");
+    world.containment.kill(&server.scope);
+    server.empty();
+    assert!(mcpvisor_process::detach().is_err(), "not with threads");
     world.end();
 }

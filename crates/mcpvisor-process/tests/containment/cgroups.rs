@@ -6,6 +6,7 @@ use mcpvisor_process::ContainmentKind;
 pub(crate) const TESTS: &[Named] = &[
     ("cgroups_that_the_server_makes", nested),
     ("a_process_that_leaves_its_cgroup", strays),
+    ("the_file_that_kills_a_scope", kill_file),
     ("two_scopes_of_a_session_share_its_cgroup", shared_session),
 ];
 
@@ -14,9 +15,6 @@ fn nested(kind: ContainmentKind) {
         return;
     }
     let world = World::start(kind);
-    let server = world.begin(sh("c=$ROOT$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p $c/a/b $c/c; \
-         setsid sh -c 'echo $$ > '$c'/a/b/cgroup.procs; echo nested $$; sleep 1000' & wait"));
-    drop(server);
     let mut spec = sh("c=$ROOT$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p $c/a/b $c/c; \
          setsid sh -c 'echo $$ > '$c'/a/b/cgroup.procs; echo nested $$; sleep 1000' & wait");
     spec.env.push(std::ffi::CString::new(format!("ROOT={}", own_cgroup().display())).unwrap());
@@ -70,5 +68,21 @@ fn shared_session(kind: ContainmentKind) {
     world.containment.release_session("9-9".into());
     world.report(&second.scope);
     assert!(!session.exists());
+    world.end();
+}
+
+fn kill_file(kind: ContainmentKind) {
+    use std::io::Write as _;
+    let world = World::start(kind);
+    let server = world.launch(sh("(setsid sleep 1000 &); echo up; exec sleep 1000"));
+    server.read_until("up");
+    let ask = |scope| {
+        let (told, file) = std::sync::mpsc::channel();
+        world.containment.kill_file(scope, Box::new(move |file| told.send(file).unwrap()));
+        file.recv_timeout(crate::world::BUDGET).unwrap()
+    };
+    std::fs::File::from(ask(&server.scope).unwrap()).write_all(b"1").unwrap();
+    server.empty();
+    assert!(ask(&server.scope).is_none());
     world.end();
 }

@@ -1,11 +1,12 @@
 //! Descriptors, zombies and cgroups: how many, and what if there are none left.
 use crate::harness::Named;
-use crate::world::{World, children, eventually, record, sh};
+use crate::world::{World, children, eventually, record, sh, status};
 use mcpvisor_process::{ContainmentKind, LaunchErrorKind};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 
 pub(crate) const TESTS: &[Named] = &[
+    ("nothing_wakes_up_at_rest", no_wake_ups),
     ("one_descriptor_for_each_scope_at_rest", at_rest),
     ("nothing_grows_over_300_cycles", cycles),
     ("a_kill_without_any_descriptor_left", exhausted),
@@ -90,5 +91,42 @@ fn exhausted(kind: ContainmentKind) {
     }
     drop(taken);
     world.launch(sh("true")).empty();
+    world.end();
+}
+
+/// How often the threads of a process have gone to sleep of their own accord.
+fn sleeps(pid: u32) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let texts = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+    let fields = |text: String| (status(&text, "Pid"), status(&text, "voluntary_ctxt_switches"));
+    // The thread that asks does so by itself.
+    let mut all: Vec<_> =
+        texts.map(fields).filter(|(tid, _)| *tid != std::process::id().to_string()).collect();
+    all.sort();
+    all
+}
+
+fn no_wake_ups(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let servers: Vec<_> =
+        (0..3).map(|_| world.launch(sh("(setsid sleep 1000 &); exec sleep 1000"))).collect();
+    // A server that has ended, with others left behind, is waited for without looking.
+    let left = world.launch(sh("setsid sleep 1000 >/dev/null 2>&1 & exit 0"));
+    left.fact();
+    let watched = || {
+        let mut all = sleeps(std::process::id());
+        if kind == ContainmentKind::Keeper {
+            children().into_iter().for_each(|keeper| all.extend(sleeps(keeper)));
+        }
+        all
+    };
+    let mut before = watched();
+    eventually("rest", || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::mem::replace(&mut before, watched()) == before
+    });
+    for server in servers.iter().chain([&left]) {
+        world.containment.kill(&server.scope);
+    }
     world.end();
 }

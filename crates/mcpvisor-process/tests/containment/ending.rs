@@ -5,6 +5,7 @@ use mcpvisor_process::{ContainmentKind, Exit, LaunchErrorKind, Rung, ScopeFact};
 use std::collections::HashSet;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 pub(crate) const TESTS: &[Named] = &[
     ("stdin_then_sigterm_then_sigkill", ladder),
@@ -71,11 +72,14 @@ fn kill_during_launch(kind: ContainmentKind) {
     let world = World::start(kind);
     let times = if kind == ContainmentKind::Cgroup { 200 } else { 50 };
     let (mut killed, mut launched) = (0, 0);
+    let begin = Instant::now();
+    world.launch(sh("true"));
+    // From at once to well after a launch, in as many steps.
+    let step = begin.elapsed() * 2 / times;
     for i in 0..times {
         let launching = world.begin(sh("exec sleep 1000"));
-        let wait = std::time::Instant::now();
-        // At a different moment of the launch each time.
-        while wait.elapsed().as_micros() < i * 8 * if kind == ContainmentKind::Cgroup { 1 } else { 40 } {
+        let wait = Instant::now();
+        while wait.elapsed() < step * i {
             std::hint::spin_loop();
         }
         world.containment.kill(&launching.scope);

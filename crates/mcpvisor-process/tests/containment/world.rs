@@ -266,6 +266,7 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn play(role: &str) -> ! {
     match role {
         "daemon" => crate::keepers::play_daemon(),
+        "detach" => crate::asking::play_detach(),
         other => panic!("no role {other}"),
     }
 }
