@@ -115,7 +115,12 @@ impl Connection {
             let received = tokio::select! {
                 biased;
                 received = wire.next(stream, asks_for_descriptors) => received,
-                Some(_) = tasks.join_next() => continue,
+                Some(ended) = tasks.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(pid = self.peer.pid, %error, "a request's handler broke");
+                    }
+                    continue;
+                }
                 _ = self.daemon.ended() => return,
             };
             match received {
@@ -190,23 +195,12 @@ impl Connection {
             read_at: Instant::now(),
             cancelled,
         };
-        let in_flight = Arc::clone(&self.in_flight);
-        tasks.spawn(async move {
-            let id = context.id.clone();
-            let outbox = context.outbox.clone();
-            let answer = answer(context, method, params, descriptors).await;
-            if locked(&in_flight).remove(&id).is_none() {
-                return;
-            }
-            outbox.push(match answer {
-                Ok(result) => response(&id, result).unwrap_or_else(|error| {
-                    let error =
-                        ErrorObject::new(ErrorKind::Internal, format!("the answer can't be told: {error}"));
-                    error_response(Some(&id), &error)
-                }),
-                Err(error) => error_response(Some(&id), &error),
-            });
-        });
+        let owed = Owed {
+            in_flight: Arc::clone(&self.in_flight),
+            outbox: self.outbox.clone(),
+            id: context.id.clone(),
+        };
+        tasks.spawn(async move { owed.pay(answer(context, method, params, descriptors).await) });
     }
 
     fn notification(&self, name: &str, params: Option<&RawValue>) {
@@ -232,6 +226,34 @@ impl Connection {
         locked(&self.in_flight).clear();
         self.leases.end();
         while tasks.join_next().await.is_some() {}
+    }
+}
+
+/// The one answer that a request gets. A handler that panics is answered for, too.
+struct Owed {
+    in_flight: InFlight,
+    outbox: Outbox,
+    id: Id,
+}
+
+impl Owed {
+    fn pay(&self, answer: Result<Box<RawValue>, ErrorObject>) {
+        // Where it is not in flight any more the connection has ended.
+        if locked(&self.in_flight).remove(&self.id).is_none() {
+            return;
+        }
+        let line = answer.and_then(|result| {
+            response(&self.id, result).map_err(|error| {
+                ErrorObject::new(ErrorKind::Internal, format!("the answer can't be told: {error}"))
+            })
+        });
+        self.outbox.push(line.unwrap_or_else(|error| error_response(Some(&self.id), &error)));
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.pay(Err(ErrorObject::new(ErrorKind::Internal, "the request's handler broke")));
     }
 }
 

@@ -93,6 +93,11 @@ impl Outbox {
         self.shared.filled.notify_one();
     }
 
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> Vec<Vec<u8>> {
+        self.state().lines.iter().cloned().collect()
+    }
+
     /// The client did not read what it was sent.
     pub(crate) fn is_cut(&self) -> bool {
         self.state().end == Some(End::Cut)

@@ -140,21 +140,49 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
     assert!(client.ask("daemon/hello", json!({})).await["result"].is_object());
 }
 
-/// A request that waits, sent with this id: nothing but a shutdown ends it.
-fn waiting(id: u64) -> String {
-    json!({"jsonrpc":"2.0","id":id,"method":"daemon/shutdown","params":{"wait":true}}).to_string()
+fn told(outbox: &Outbox) -> Vec<Value> {
+    let lines = outbox.queued();
+    lines.iter().map(|line| serde_json::from_slice(line).unwrap()).collect()
+}
+
+fn owed(id: i64) -> (Owed, Outbox) {
+    let (in_flight, outbox, id) = (InFlight::default(), Outbox::new(1 << 20), Id::Number(id));
+    locked(&in_flight).insert(id.clone(), watch::channel(false).0);
+    (Owed { in_flight, outbox: outbox.clone(), id }, outbox)
+}
+
+/// G43: a handler that panics costs its own request only, which is answered.
+#[tokio::test]
+async fn g43_a_handler_that_panics_is_answered_for() {
+    let (owed, outbox) = owed(7);
+    let task = tokio::spawn(async move {
+        let broken: Option<Result<Box<RawValue>, ErrorObject>> = None;
+        owed.pay(broken.expect("a defect"));
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    let told = told(&outbox);
+    assert_eq!(
+        (told.len(), &told[0]["id"], &told[0]["error"]["data"]["kind"]),
+        (1, &json!(7), &json!("internal"))
+    );
 }
 
 #[tokio::test]
-async fn an_id_in_flight_is_not_taken_twice_and_a_cancelled_request_is_answered_once() {
-    // A session that never gets ready would hold a request up; so does a wait for the end, while something is left. Here nothing
-    // is, so a handler that never answers is put in its place.
+async fn a_request_is_answered_once() {
+    let (owed, outbox) = owed(7);
+    owed.pay(Ok(RawValue::from_string("1".into()).unwrap()));
+    owed.pay(Ok(RawValue::from_string("2".into()).unwrap()));
+    drop(owed);
+    assert_eq!(told(&outbox), [json!({"jsonrpc":"2.0","id":7,"result":1})]);
+}
+
+#[tokio::test]
+async fn what_has_happened_is_told_rather_than_that_it_was_given_up() {
     let never = std::future::pending::<Result<Box<RawValue>, ErrorObject>>();
     let told = cancellable(never, async {}).await.unwrap_err();
     assert_eq!(told.kind(), ErrorKind::Cancelled);
     let raw = RawValue::from_string("1".into()).unwrap();
-    let told = cancellable(async { Ok(raw) }, async {}).await.unwrap();
-    assert_eq!(told.get(), "1", "what has happened is told");
+    assert_eq!(cancellable(async { Ok(raw) }, async {}).await.unwrap().get(), "1");
 }
 
 #[tokio::test]
@@ -171,7 +199,7 @@ async fn drain_refuses_opens_and_tells_why() {
 #[tokio::test]
 async fn shutdown_is_answered_before_the_connection_ends() {
     let mut client = Client::new("").await;
-    client.send(&waiting(1)).await;
+    client.send(r#"{"jsonrpc":"2.0","id":1,"method":"daemon/shutdown","params":{"wait":true}}"#).await;
     let answer = client.receive().await;
     assert_eq!(answer["result"]["quarantined"], 0);
     let mut rest = String::new();
