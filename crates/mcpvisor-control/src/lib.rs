@@ -2,7 +2,7 @@
 //!
 //! * [`method`]: the methods; [`params`] and [`results`]: what they take and answer; [`call`] ties them together.
 //! * [`error`]: the one table of error kinds, with their codes and exit statuses.
-//! * [`message`] and [`line`]: the envelope and the framing.
+//! * [`message`] and [`mod@line`]: the envelope and the framing.
 //! * [`socket`]: where the daemon is, and who serves it.
 //! * [`blocking`]: a connection without an asynchronous runtime that can pass descriptors.
 //! * `client` (feature `client`): the asynchronous client.
