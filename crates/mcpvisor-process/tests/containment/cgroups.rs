@@ -29,7 +29,8 @@ fn nested(kind: ContainmentKind) {
     world.end();
 }
 
-/// Both its main process and an orphan have gone elsewhere: they are found as our children, by their marker.
+/// G12: both its main process and an orphan have gone elsewhere: they are found as our children, by their marker. Negative control:
+/// without the look at our own children the end was told while the orphan lived.
 fn strays(kind: ContainmentKind) {
     if !is_root() {
         return;

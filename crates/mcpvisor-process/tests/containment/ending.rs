@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Named] = &[
     ("a_stopped_process_is_killed", stopped),
 ];
 
+/// G16: each rung is told from the one before.
 fn ladder(kind: ContainmentKind) {
     let world = World::start(kind);
     let mut polite = world.launch(sh("echo up; cat >/dev/null; exit 5"));
@@ -68,15 +69,20 @@ fn launcher_tree(kind: ContainmentKind) {
     world.end();
 }
 
+/// G22, G17: whatever is born late is killed, and nothing but the answer tells of it.
 fn kill_during_launch(kind: ContainmentKind) {
     let world = World::start(kind);
     let times = if kind == ContainmentKind::Cgroup { 200 } else { 50 };
     let (mut killed, mut launched) = (0, 0);
     let begin = Instant::now();
     world.launch(sh("true"));
-    // From at once to well after a launch, in as many steps.
+    // From at once to well after a launch, in as many steps, and more if they met one case only.
     let step = begin.elapsed() * 2 / times;
-    for i in 0..times {
+    for i in 0.. {
+        if i >= times && killed > 0 && launched > 0 {
+            break;
+        }
+        assert!(i < times * 20, "the sweep met one case only: {killed} {launched}");
         let launching = world.begin(sh("exec sleep 1000"));
         let wait = Instant::now();
         while wait.elapsed() < step * i {
@@ -98,7 +104,6 @@ fn kill_during_launch(kind: ContainmentKind) {
         world.containment.release(&launching.scope);
         world.containment.release_session(launching.scope.session.clone());
     }
-    assert!(killed > 0 && launched > 0, "the sweep met one case only: {killed} {launched}");
     world.end();
 }
 
@@ -118,7 +123,9 @@ fn end_kills(kind: ContainmentKind) {
     assert!(waiting.outcome.try_recv().is_ok(), "every launch is answered");
 }
 
-/// At the moment that the end is told, no process of the scope is in /proc, not even as a zombie.
+/// G12: at the moment that the end is told, no process of the scope is in /proc, not even as a zombie. Negative control: when
+/// `populated 0` alone decided (the look at our own children taken out of the reaper), this failed in each of five runs, with two or
+/// three processes that had left the cgroup's count and were still on their way out.
 fn never_too_early(kind: ContainmentKind) {
     let world = World::start(kind);
     let times = if kind == ContainmentKind::Cgroup { 60 } else { 20 };

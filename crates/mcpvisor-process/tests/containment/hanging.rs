@@ -103,6 +103,7 @@ fn prompt_start(world: &World) {
     assert!(begin.elapsed() < PROMPT, "another start took {:?}", begin.elapsed());
 }
 
+/// G8.
 fn hangs_in_open(kind: ContainmentKind) {
     let Some(dead) = Dead::mount() else { return };
     let world = World::start(kind);
@@ -128,6 +129,7 @@ fn hangs_in_open(kind: ContainmentKind) {
     world.end();
 }
 
+/// G8.
 fn hangs_in_exec(kind: ContainmentKind) {
     let Some(dead) = Dead::mount() else { return };
     let script = dead.script();
@@ -146,7 +148,7 @@ fn hangs_in_exec(kind: ContainmentKind) {
     world.end();
 }
 
-/// The child of the launch can't be killed: nobody is told that it is gone before it is, and it is told of it meanwhile.
+/// G23: the child of the launch can't be killed: nobody is told that it is gone before it is, and it is told of it meanwhile.
 fn hangs_unkillably(kind: ContainmentKind) {
     let Some(mut dead) = Dead::mount() else { return };
     dead.greet();

@@ -24,6 +24,7 @@ fn parent(pid: u32) -> u32 {
 const ESCAPEE: &str =
     "(setsid sh -c 'trap \"\" TERM; echo helper $$; while :; do sleep 1000; done' & ); cat > /dev/null";
 
+/// G12: the certificate says no more than is known.
 fn killed(kind: ContainmentKind) {
     let world = World::start(kind);
     let bystander = world.launch(sh("exec sleep 1000"));
@@ -66,6 +67,7 @@ pub(crate) fn play_daemon() -> ! {
     }
 }
 
+/// G36, for keepers.
 fn daemon_killed(kind: ContainmentKind) {
     // The daemon itself is contained by another one, so that a failure of this test leaves nothing either.
     let world = World::start(kind);

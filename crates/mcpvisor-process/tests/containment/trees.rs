@@ -11,6 +11,7 @@ pub(crate) const TESTS: &[Named] = &[
     ("processes_that_exec_others", exec_chain),
 ];
 
+/// G12.
 fn double_fork(kind: ContainmentKind) {
     let world = World::start(kind);
     let server = world.launch(sh(
@@ -29,6 +30,7 @@ fn double_fork(kind: ContainmentKind) {
     world.end();
 }
 
+/// G12.
 fn twenty(kind: ContainmentKind) {
     let world = World::start(kind);
     let server = world.launch(sh("for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
