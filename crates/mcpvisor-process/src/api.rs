@@ -28,7 +28,7 @@ pub enum ContainmentKind {
     Keeper,
 }
 
-/// What is asked of [`start`].
+/// What is asked of [`start`](crate::start).
 #[derive(Debug, Clone)]
 pub struct Options {
     /// This daemon process.
