@@ -57,7 +57,8 @@ impl Containment {
         self.mailbox.send(Command::Launch { scope, spec: Box::new(spec), observer, done });
     }
 
-    /// Replaces the observer, and tells the new one what already holds (a scope that is unknown is told to be empty).
+    /// Replaces the observer, and tells the new one what already holds (a scope that is unknown is told to be empty). One that comes
+    /// while the launch is on its way hears of its failure too, as emptiness.
     pub fn observe(&self, scope: &ScopeId, observer: Observer) {
         self.mailbox.send(Command::Observe { scope: scope.clone(), observer });
     }
@@ -132,16 +133,20 @@ impl Threads {
         if self.reaper.join().is_err() {
             tracing::error!("the reaper's thread has panicked");
         }
+        STARTED.store(false, Ordering::SeqCst);
     }
 }
 
-/// Starts reaper and launcher, makes the calling process a child subreaper. Once per process: a second call fails.
+/// There is one reaper in a process at a time, since it reaps whatever child there is.
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Starts reaper and launcher, makes the calling process a child subreaper. One at a time: a second call fails until
+/// [`Threads::end`].
 ///
 /// From then on every child of this process that nobody has claimed is reaped here, those of other libraries too.
 pub fn start(options: Options) -> Result<(Threads, Containment), StartError> {
-    static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::SeqCst) {
-        return Err(StartError { message: "containment was already started in this process".into() });
+        return Err(StartError { message: "containment is started already in this process".into() });
     }
     let result = try_start(options);
     if result.is_err() {

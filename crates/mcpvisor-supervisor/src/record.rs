@@ -16,7 +16,7 @@ use ractor::ActorRef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Locks, also after a panic elsewhere: each write to a record is whole by itself.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -149,6 +149,8 @@ pub(crate) struct ServerRecord {
     pub(crate) spec: ServerSpec,
     /// The stderr of its newest process; those who follow it hear of the next one, and of the session's end.
     pub(crate) stderr: watch::Sender<Option<StderrLog>>,
+    /// Told when `exit` is written.
+    pub(crate) exited: Notify,
     live: Mutex<ServerLive>,
 }
 
@@ -185,6 +187,7 @@ impl ServerRecord {
             index,
             spec,
             stderr: watch::Sender::new(None),
+            exited: Notify::new(),
             live: Mutex::new(ServerLive {
                 state: ServerState::Starting,
                 stage: Stage::Itself,

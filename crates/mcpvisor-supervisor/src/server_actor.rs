@@ -353,6 +353,7 @@ impl Driver {
             ScopeFact::MainExited { exit } => {
                 if self.machine.incarnation() == Some(incarnation) {
                     self.arguments.record.live().exit = Some(exit);
+                    self.arguments.record.exited.notify_waiters();
                     // The client must get its EPIPE: no copy of a dead server's stdin is held.
                     self.drop_hang_up();
                 }

@@ -1,5 +1,6 @@
 //! Losing any actor in any state: what runs is torn down, who asked is answered with the truth, the daemon goes on.
 use crate::api::*;
+use crate::record::lock;
 use crate::registry_actor::RegistryMsg;
 use crate::session_actor::SessionMsg;
 use crate::supervisor::Supervisor;
@@ -11,7 +12,7 @@ use mcpvisor_process::{Containment, InstanceId, Options, Threads};
 use std::ffi::CString;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// A server that speaks MCP and whose tool never answers.
@@ -34,16 +35,15 @@ const STUBBORN: &str = "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 300' &
 /// Each test is another user: keys and scopes of one process's tests don't meet.
 static NEXT_UID: AtomicU32 = AtomicU32::new(50_000);
 
-fn containment() -> Containment {
-    static ONE: OnceLock<(Mutex<Option<Threads>>, Containment)> = OnceLock::new();
-    let (_, containment) = ONE.get_or_init(|| {
-        let instance =
-            InstanceId(format!("{:016x}", 0xabcd_0000_0000_u64 + u64::from(std::process::id())).into());
-        let options = Options { instance, containment: None, private: false, keeper_command: Vec::new() };
-        let (threads, containment) = mcpvisor_process::start(options).unwrap();
-        (Mutex::new(Some(threads)), containment)
-    });
-    containment.clone()
+/// One reaper in a process at a time: the tests take turns.
+fn containment() -> (MutexGuard<'static, ()>, Threads, Containment) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = lock(&TURN);
+    let instance =
+        InstanceId(format!("{:016x}", 0xabcd_0000_0000_u64 + u64::from(std::process::id())).into());
+    let options = Options { instance, containment: None, private: false, keeper_command: Vec::new() };
+    let (threads, containment) = mcpvisor_process::start(options).unwrap();
+    (turn, threads, containment)
 }
 
 struct World {
@@ -133,6 +133,7 @@ fn marked(uid: Uid) -> Vec<u32> {
 }
 
 fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
+    let (_turn, threads, containment) = containment();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let config = RegistryConfig {
@@ -142,13 +143,14 @@ fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
             tombstones: 100,
             tombstone_age: Duration::from_secs(600),
         };
-        let supervisor =
-            Supervisor::start(SupervisorConfig { registry: config }, containment()).await.unwrap();
+        let supervisor = Supervisor::start(SupervisorConfig { registry: config }, containment).await.unwrap();
         let uid = Uid(NEXT_UID.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) * 100);
         let done = tokio::time::timeout(Duration::from_secs(60), body(World { supervisor, uid })).await;
         assert!(done.is_ok(), "the test hangs");
         assert_eq!(marked(uid), Vec::<u32>::new(), "processes are left");
     });
+    drop(runtime);
+    threads.end();
 }
 
 async fn until(what: &str, condition: impl Fn() -> bool) {

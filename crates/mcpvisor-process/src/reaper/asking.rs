@@ -15,6 +15,7 @@ impl Reaper {
         match self.keys.get(id).and_then(|key| self.scopes.get_mut(key)) {
             Some(scope) => {
                 scope.observer = observer;
+                scope.heir |= scope.launch.is_some() || scope.doomed.is_some();
                 scope.tell_levels();
             }
             None => {

@@ -6,7 +6,7 @@
 //! children stay in the lists of /proc until we ourselves reap them. A scope is empty when both say so.
 use super::scope::{Held, Owner, guarded};
 use super::{Reaper, SessionEnd};
-use crate::command::Command;
+use crate::command::{Command, nothing_known};
 use crate::launch::Key;
 use crate::reaper::stopping::open_process;
 use crate::reaper::timers::Timer;
@@ -267,6 +267,7 @@ impl Reaper {
             return;
         }
         scope.tell(ScopeFact::Empty { report: Arc::clone(report) });
+        scope.heir = false;
         let (id, released) = (scope.id.clone(), scope.released);
         for end in &mut self.session_ends {
             if end.waits_for.contains(&key) {
@@ -283,6 +284,10 @@ impl Reaper {
     pub(super) fn forget(&mut self, key: Key) {
         if let Some(scope) = self.scopes.remove(&key) {
             self.keys.remove(&scope.id);
+            if scope.heir {
+                let report = scope.empty.unwrap_or_else(|| Arc::new(nothing_known()));
+                guarded("a scope's observer", || (scope.observer)(ScopeFact::Empty { report }));
+            }
         }
         self.session_end(key);
     }

@@ -15,6 +15,9 @@ pub(super) struct Scope {
     /// `INSTANCE/SESSION/LEAF`, the value of `MCPVISOR_SCOPE`.
     pub(super) marker: String,
     pub(super) observer: Observer,
+    /// The observer came while the launch was on its way: who asked for the launch may be gone, so that its failure, too, is
+    /// told to the observer, as emptiness.
+    pub(super) heir: bool,
     /// The launch, until the program runs or has failed.
     pub(super) launch: Option<Launching>,
     /// A launch that failed when something was already born: told when nothing is left of it.

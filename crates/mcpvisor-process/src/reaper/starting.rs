@@ -57,6 +57,7 @@ impl Reaper {
             marker: format!("{}/{}/{}", self.instance.0, id.session, id.leaf),
             id: id.clone(),
             observer,
+            heir: false,
             launch: Some(launching),
             doomed: None,
             held: Held::Nothing,

@@ -9,6 +9,7 @@ pub(crate) const TESTS: &[Named] = &[
     ("the_probe_tells_what_is_there_and_leaves_nothing", probe),
     ("into_the_background", detach),
     ("a_new_observer_is_told_what_holds", observe),
+    ("g17_an_observer_that_comes_during_a_launch_hears_of_its_failure", heir),
     ("processes_and_scopes", processes),
     ("a_whole_session_is_killed", kill_session),
     ("an_observer_that_panics_harms_nobody", panics),
@@ -33,6 +34,32 @@ fn observe(kind: ContainmentKind) {
     assert!(
         matches!(facts.recv_timeout(BUDGET).unwrap(), ScopeFact::Empty { report } if report.processes.is_empty())
     );
+    world.end();
+}
+
+/// Who asked for a launch may be gone when it fails: the one who took over hears that nothing is left, exactly once.
+fn heir(kind: ContainmentKind) {
+    let world = World::start(kind);
+    for killed in [false, true] {
+        let scope = world.new_scope();
+        let spec = if killed { sh("exec sleep 1000") } else { program("/nowhere/at/all", &[]) };
+        let launching = world.begin_in(scope.clone(), spec);
+        let (told, facts) = channel();
+        world.containment.observe(&scope, Arc::new(move |fact| told.send(fact).unwrap()));
+        if killed {
+            world.containment.kill(&scope);
+        }
+        let first = facts.recv_timeout(BUDGET).unwrap();
+        // One that was born before the kill reached it is told to have exited first.
+        let last = match first {
+            ScopeFact::MainExited { .. } => facts.recv_timeout(BUDGET).unwrap(),
+            ScopeFact::Empty { .. } => first,
+        };
+        assert!(matches!(last, ScopeFact::Empty { .. }), "{last:?}");
+        assert!(launching.outcome().is_err() || killed);
+        world.containment.release(&scope);
+        assert!(facts.try_recv().is_err(), "told twice");
+    }
     world.end();
 }
 

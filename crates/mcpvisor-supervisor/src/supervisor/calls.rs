@@ -11,7 +11,10 @@ use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::session::SessionState;
 use serde_json::value::RawValue;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long an exit may follow the end of the output and still be told with it.
+const EXIT_FOLLOWS: Duration = Duration::from_millis(200);
 
 impl Supervisor {
     /// A session that can be called: shared servers, ready.
@@ -112,8 +115,22 @@ impl Supervisor {
             }
             Err(error) => {
                 permit.finish();
+                if matches!(error, CallError::ServerExited) {
+                    exit_is_known(&record, &owner.server).await;
+                }
                 Err(call_failure(error, &owner.server, &record))
             }
         }
+    }
+}
+
+/// Waits until it is known how the server ended: the end of its output is seen first, its exit a moment later. Not for long,
+/// since a server may live on without its output.
+async fn exit_is_known(record: &SessionRecord, server: &ServerName) {
+    let Some(server) = record.server(server) else { return };
+    let exited = server.exited.notified();
+    // Without a notification in between, `exited` hears of an exit that comes after this look.
+    if server.live().exit.is_none() {
+        let _ = tokio::time::timeout(EXIT_FOLLOWS, exited).await;
     }
 }

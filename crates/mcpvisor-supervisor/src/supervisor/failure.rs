@@ -58,6 +58,7 @@ pub(super) fn call_failure(error: CallError, server: &ServerName, record: &Sessi
             let stderr_tail = stderr_tail.unwrap_or_default();
             Failure::ServerExited { server: server.clone(), exit, stderr_tail }
         }
-        error => Failure::Invalid(error.to_string()),
+        // The server's fault, and not the caller's.
+        error => Failure::Unsupported(error.to_string()),
     }
 }
