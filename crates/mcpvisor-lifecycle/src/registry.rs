@@ -8,6 +8,8 @@ mod entry;
 mod facts;
 mod open;
 mod pending;
+#[cfg(test)]
+mod tests;
 mod tombstones;
 mod types;
 

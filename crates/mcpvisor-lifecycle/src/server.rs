@@ -6,6 +6,8 @@
 mod facts;
 mod ladder;
 mod restart;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use ladder::OUTPUT_GRACE;

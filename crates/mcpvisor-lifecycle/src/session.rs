@@ -4,6 +4,8 @@
 //! teardown begins with the registry's close and with nothing else, so that there is one way into it (G15).
 mod slot;
 mod teardown;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use types::{

@@ -1,0 +1,185 @@
+//! Limits and takeover, which the tables and scenarios with one user and one limit do not reach.
+use super::*;
+use crate::session::{CloseReason, Ended};
+use std::time::Duration;
+
+const NOW: Moment = Moment(1_000);
+
+fn config(total: usize, user: usize, tenant: usize) -> RegistryConfig {
+    RegistryConfig {
+        max_sessions: total,
+        max_sessions_per_user: user,
+        max_sessions_per_tenant: tenant,
+        tombstones: 10,
+        tombstone_age: Duration::from_secs(60),
+    }
+}
+
+fn key(uid: u32, text: &str) -> KeyRef {
+    KeyRef { uid: Uid(uid), key: SessionKey::new(text).unwrap() }
+}
+
+fn open(request: u64, key: KeyRef, tenant: Option<&str>) -> RegistryEvent {
+    RegistryEvent::Open(Open {
+        request: RequestId(request),
+        key,
+        tenant: tenant.map(|text| Tenant::new(text).unwrap()),
+        definition: 7,
+        if_closing: IfClosing::Wait,
+        if_open: IfOpen::Join,
+        wait: true,
+        deadline: None,
+    })
+}
+
+fn session(uid: u32, generation: u64) -> SessionId {
+    SessionId { uid: Uid(uid), generation: Generation(generation) }
+}
+
+fn close(request: u64, key: KeyRef) -> RegistryEvent {
+    RegistryEvent::Close {
+        request: RequestId(request),
+        target: Target { key, generation: None },
+        options: CloseOptions::default(),
+        wait: true,
+        deadline: None,
+    }
+}
+
+fn full(scope: CapacityScope, used: usize, limit: usize) -> Refusal {
+    Refusal::CapacityExhausted { scope, used, limit }
+}
+
+fn refused(effects: &[RegistryEffect]) -> Option<&Refusal> {
+    effects.iter().find_map(|effect| match effect {
+        RegistryEffect::Reply { result: Err(refusal), .. } => Some(refusal),
+        _ => None,
+    })
+}
+
+fn starts(effects: &[RegistryEffect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, RegistryEffect::Start { .. }))
+}
+
+/// G6: the limits hold in total, per user and per tenant of one user, and are refused in that order.
+#[test]
+fn g6_each_limit_is_counted_on_its_own() {
+    let mut registry = Registry::new(config(4, 3, 2));
+    let mut number = 0;
+    let mut next = |registry: &mut Registry, uid, tenant| {
+        number += 1;
+        registry.step(NOW, open(number, key(uid, &format!("k{number}")), tenant))
+    };
+    for _ in 0..2 {
+        assert!(starts(&next(&mut registry, 1, Some("t"))));
+    }
+    let effects = next(&mut registry, 1, Some("t"));
+    assert_eq!(refused(&effects), Some(&full(CapacityScope::Tenant, 2, 2)));
+    assert!(starts(&next(&mut registry, 1, None)));
+    let effects = next(&mut registry, 1, Some("u"));
+    assert_eq!(refused(&effects), Some(&full(CapacityScope::User, 3, 3)));
+    // A tenant of the same name below another user is another tenant.
+    assert!(starts(&next(&mut registry, 2, Some("t"))));
+    let effects = next(&mut registry, 2, None);
+    assert_eq!(refused(&effects), Some(&full(CapacityScope::Total, 4, 4)));
+    // G7: an end frees one slot of each.
+    let ended = RegistryEvent::SessionEnded { session: session(1, 1), ended: Ended::Closed };
+    let _ = registry.step(NOW, ended);
+    assert!(starts(&next(&mut registry, 1, Some("t"))));
+    assert_eq!(registry.counts().starting, 4);
+}
+
+/// G6: new limits bind what is admitted from now on, and end nothing.
+#[test]
+fn g6_lower_limits_end_no_session() {
+    let mut registry = Registry::new(config(2, 2, 2));
+    for number in 1..=2 {
+        let _ = registry.step(NOW, open(number, key(1, &format!("k{number}")), None));
+    }
+    assert_eq!(registry.step(NOW, RegistryEvent::Reconfigure(config(1, 1, 1))), []);
+    let effects = registry.step(NOW, open(3, key(1, "k3"), None));
+    assert_eq!(refused(&effects), Some(&full(CapacityScope::Total, 2, 1)));
+    assert_eq!(registry.counts().limit, 1);
+}
+
+/// A session of `tenant` that is torn down, with an open of `parked` that waits for its key.
+fn parked(limits: RegistryConfig, tenant: &str, parked: &str) -> Registry {
+    let mut registry = Registry::new(limits);
+    let _ = registry.step(NOW, open(1, key(1, "other"), Some("t")));
+    let _ = registry.step(NOW, open(2, key(1, "k"), Some(tenant)));
+    let _ = registry.step(NOW, RegistryEvent::SessionReady { session: session(1, 2) });
+    let _ = registry.step(NOW, close(3, key(1, "k")));
+    assert_eq!(registry.step(NOW, open(4, key(1, "k"), Some(parked))), []);
+    registry
+}
+
+/// G6: the slot passes to the parked open before anybody else, even where the limits were lowered meanwhile; only
+/// another tenant's limit is looked at.
+#[test]
+fn g6_a_parked_open_takes_its_predecessors_slot() {
+    let end = RegistryEvent::SessionEnded { session: session(1, 2), ended: Ended::Closed };
+    let mut same = parked(config(2, 2, 1), "u", "u");
+    let _ = same.step(NOW, RegistryEvent::Reconfigure(config(1, 1, 0)));
+    assert!(starts(&same.step(NOW, end.clone())));
+    assert_eq!(same.current(&key(1, "k")), Some((session(1, 3), Phase::Starting)));
+    let mut other = parked(config(2, 2, 1), "u", "t");
+    let effects = other.step(NOW, end);
+    assert_eq!(refused(&effects), Some(&full(CapacityScope::Tenant, 1, 1)));
+    assert_eq!((other.current(&key(1, "k")), other.is_parked(&key(1, "k"))), (None, false));
+    assert_eq!(other.waiting_requests(), 1, "of the open of the other key");
+}
+
+/// G36: what a former registry left blocks its keys and slots until it is gone; generations go on.
+#[test]
+fn g36_what_is_recovered_blocks_its_key_until_it_is_gone() {
+    let left = session(1, 7);
+    let mut registry =
+        Registry::recover(config(1, 1, 1), vec![(left, key(1, "k"), None)], vec![(Uid(1), Generation(3))]);
+    assert_eq!(registry.current(&key(1, "k")), Some((left, Phase::Dying)));
+    let effects = registry.step(NOW, open(1, key(1, "x"), None));
+    assert_eq!(refused(&effects), Some(&full(CapacityScope::Total, 1, 1)));
+    assert_eq!(registry.step(NOW, open(2, key(1, "k"), None)), [], "it parks");
+    // There is no actor to hurry or to ask for another kill.
+    assert_eq!(registry.step(NOW, close(3, key(1, "k"))), []);
+    let effects = registry.step(NOW, RegistryEvent::SessionQuarantined { session: left });
+    assert_eq!(refused(&effects), Some(&Refusal::Quarantined { session: left }));
+    let effects = registry.step(NOW, close(4, key(1, "k")));
+    assert_eq!(effects, [RegistryEffect::ReapLost { session: left }]);
+    let _ = registry.step(NOW, RegistryEvent::SessionEnded { session: left, ended: Ended::Failed });
+    assert!(starts(&registry.step(NOW, open(5, key(1, "k"), None))));
+    assert_eq!(
+        registry.current(&key(1, "k")),
+        Some((session(1, 8), Phase::Starting)),
+        "no number comes twice"
+    );
+}
+
+/// G40: a user's generations and keys are that user's alone.
+#[test]
+fn g40_users_share_neither_keys_nor_numbers() {
+    let mut registry = Registry::new(config(9, 9, 9));
+    for (number, uid) in [(1, 1), (2, 2), (3, 1)] {
+        let _ = registry.step(NOW, open(number, key(uid, &format!("k{uid}-{number}")), None));
+    }
+    let of = |uid| registry.sessions(Some(Uid(uid))).into_iter().map(|(id, _, _)| id).collect::<Vec<_>>();
+    assert_eq!(of(1), [session(1, 1), session(1, 2)]);
+    assert_eq!(of(2), [session(2, 1)]);
+    assert_eq!(registry.sessions(None).len(), 3);
+    assert_eq!(registry.find(&Target { key: key(2, "k1-1"), generation: None }), None);
+}
+
+/// G24: a start that nobody waits for belongs to the open that did not wait, and to nobody's patience.
+#[test]
+fn g24_an_open_that_does_not_wait_holds_the_start() {
+    let mut registry = Registry::new(config(9, 9, 9));
+    let _ = registry.step(NOW, open(1, key(1, "k"), None));
+    let RegistryEvent::Open(mut held) = open(2, key(1, "k"), None) else { unreachable!("it is an open") };
+    held.wait = false;
+    let effects = registry.step(NOW, RegistryEvent::Open(held));
+    let answer = Answer::Opened { session: session(1, 1), created: false };
+    assert_eq!(effects, [RegistryEffect::Reply { request: RequestId(2), result: Ok(answer) }]);
+    assert_eq!(registry.step(NOW, RegistryEvent::Cancel { request: RequestId(1) }), []);
+    assert_eq!(registry.current(&key(1, "k")), Some((session(1, 1), Phase::Starting)));
+    let wanted = RegistryEvent::CloseWanted { session: session(1, 1), reason: CloseReason::Ttl };
+    assert!(matches!(&registry.step(NOW, wanted)[..], [RegistryEffect::Close { .. }]));
+}

@@ -1,0 +1,72 @@
+//! Restarts over a long time, which the tables do not reach.
+use super::*;
+use std::time::Duration;
+
+fn server() -> Server {
+    let mut server = Server::new(ServerConfig {
+        mode: Mode::Exclusive,
+        start: Duration::from_secs(30),
+        stdin_grace: Duration::from_secs(2),
+        term_grace: Duration::from_secs(3),
+        kill_wait: Duration::from_secs(5),
+        restart: Restart::Permanent,
+        restart_intensity: 5,
+        restart_period: Duration::from_secs(60),
+        backoff: Duration::from_secs(1),
+        longest_backoff: Duration::from_secs(100),
+        seed: 7,
+    });
+    let _ = server.step(Moment(0), ServerEvent::Start);
+    let _ = server.step(Moment(0), ServerEvent::Launched { incarnation: Incarnation(1) });
+    server
+}
+
+/// The server runs for so long from `now`, ends, and is started again: when that is, and how long it waited.
+fn run(server: &mut Server, now: Moment, uptime: Duration, told: bool) -> (Moment, Duration) {
+    let incarnation = server.incarnation().unwrap();
+    let end = now.after(uptime);
+    if told {
+        let _ = server.step(end, ServerEvent::MainExited { incarnation, normal: false });
+    }
+    let _ = server.step(end, ServerEvent::ScopeEmpty { incarnation });
+    assert_eq!(server.state(), ServerState::Backoff);
+    let again = server.next_timeout().unwrap();
+    let next = Incarnation(incarnation.0 + 1);
+    assert_eq!(server.step(again, ServerEvent::Timeout), [ServerEffect::Launch { incarnation: next }]);
+    let _ = server.step(again, ServerEvent::Launched { incarnation: next });
+    (again, again.since(end))
+}
+
+/// G29: being ready resets nothing; running for the whole period does, whether or not the exit was told first.
+#[test]
+fn g29_only_a_sustained_uptime_begins_the_backoff_anew() {
+    let second = Duration::from_secs(1);
+    for told in [true, false] {
+        let (mut server, mut now) = (server(), Moment(0));
+        for longest in [1, 2, 4] {
+            let (again, wait) = run(&mut server, now, second, told);
+            now = again;
+            assert!(second * longest / 2 <= wait && wait <= second * longest, "{wait:?} of {longest} s");
+        }
+        let (now, wait) = run(&mut server, now, Duration::from_secs(59), told);
+        assert!(wait >= second * 4, "an uptime below the period resets nothing: {wait:?}");
+        let (_, wait) = run(&mut server, now, Duration::from_secs(60), told);
+        assert!(wait <= second, "{wait:?}");
+        assert_eq!(server.restarts(), 5);
+    }
+}
+
+/// G29: a server that dies at once is started six times with the defaults, and has then failed.
+#[test]
+fn g29_a_server_that_dies_at_once_is_started_six_times() {
+    let (mut server, mut now) = (server(), Moment(0));
+    for _ in 0..5 {
+        (now, _) = run(&mut server, now, Duration::ZERO, true);
+    }
+    let incarnation = server.incarnation().unwrap();
+    assert_eq!(incarnation, Incarnation(6));
+    let _ = server.step(now, ServerEvent::MainExited { incarnation, normal: false });
+    let effects = server.step(now, ServerEvent::ScopeEmpty { incarnation });
+    let failed = ServerReport::Failed(Failure::RestartLimit);
+    assert_eq!(effects, [ServerEffect::Release { incarnation }, ServerEffect::Report(failed)]);
+}

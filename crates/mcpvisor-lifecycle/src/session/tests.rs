@@ -1,0 +1,56 @@
+//! Lost actors, whose last words may be late.
+use super::*;
+use crate::registry::CloseOptions;
+use std::time::Duration;
+
+const NOW: Moment = Moment(1_000);
+
+fn name(text: &str) -> ServerName {
+    ServerName::new(text).unwrap()
+}
+
+fn session() -> Session {
+    let servers = ["a", "b"].map(|text| SessionServer { name: name(text), required: true });
+    let config = SessionConfig { servers: servers.to_vec(), drain: Duration::ZERO, direct: false };
+    let mut session = Session::new(config);
+    let _ = session.step(NOW, SessionEvent::Begin);
+    session
+}
+
+fn report(text: &str, report: ServerReport) -> SessionEvent {
+    SessionEvent::Server { name: name(text), report }
+}
+
+/// G17, G22: what a lost actor said before it was lost publishes nothing.
+#[test]
+fn g17_the_late_words_of_a_lost_actor_publish_nothing() {
+    let mut session = session();
+    let _ = session.step(NOW, report("b", ServerReport::Ready));
+    let effects = session.step(NOW, SessionEvent::ServerLost { name: name("a") });
+    assert!(effects.contains(&SessionEffect::WantClose { reason: CloseReason::Internal }));
+    let before = session.clone();
+    for late in [ServerReport::Ready, ServerReport::Restarting, ServerReport::Ending] {
+        assert_eq!(session.step(NOW, report("a", late)), [], "{late:?}");
+    }
+    assert_eq!(session, before);
+}
+
+/// G4: the outcome of reaping a server that was lost after the quarantine is told again.
+#[test]
+fn g4_a_server_lost_in_quarantine_is_reaped_and_told_again() {
+    let mut session = session();
+    let close = SessionEvent::Close { reason: CloseReason::Requested, options: CloseOptions::default() };
+    let _ = session.step(NOW, close);
+    let _ = session.step(NOW, report("b", ServerReport::Stopped));
+    let effects = session.step(NOW, report("a", ServerReport::Quarantined));
+    assert!(effects.contains(&SessionEffect::ReportQuarantined));
+    let reap = [SessionEffect::ReapServer { name: name("a") }];
+    assert_eq!(session.step(NOW, SessionEvent::ServerLost { name: name("a") }), reap);
+    let effects = session.step(NOW, report("a", ServerReport::Quarantined));
+    assert_eq!(effects, [SessionEffect::ReportQuarantined]);
+    assert_eq!(session.step(NOW, SessionEvent::RetryKill), reap, "there is no actor to tell");
+    let effects = session.step(NOW, report("a", ServerReport::Stopped));
+    let (ended, reason) = (Ended::Closed, CloseReason::Requested);
+    assert_eq!(effects, [SessionEffect::Changed(SessionState::Closed), SessionEffect::End { ended, reason }]);
+    assert_eq!(session.step(NOW, report("a", ServerReport::Stopped)), [], "and nothing after the end");
+}
