@@ -13,11 +13,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const USAGE: &str =
-    "bench-server [--ignore-eof] [--ignore-term] [--child | --daemon] [--slow-start MS] [--slow-exit MS]
+    "bench-server [--ignore-eof] [--ignore-term] [--child | --daemon] [--own-session] [--slow-start MS] [--slow-exit MS]
   --ignore-eof     stays when standard input ends
   --ignore-term    ignores SIGTERM, SIGINT and SIGHUP, and so does its helper
   --child          has a helper process as its child
   --daemon         has a helper process in a session of its own, whose parent is gone
+  --own-session    begins with setsid, as if it had been started so
   --slow-start MS  sleeps before it reads
   --slow-exit MS   sleeps after end of file";
 
@@ -36,6 +37,7 @@ struct Options {
     ignore_eof: bool,
     ignore_term: bool,
     helper: Option<&'static str>,
+    own_session: bool,
     slow_start: Duration,
     slow_exit: Duration,
 }
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         match arg.as_str() {
             "--ignore-eof" => options.ignore_eof = true,
             "--ignore-term" => options.ignore_term = true,
+            "--own-session" => options.own_session = true,
             "--child" => options.helper = Some("--as-helper"),
             "--daemon" => options.helper = Some("--as-launcher"),
             "--slow-start" | "--slow-exit" => {
@@ -89,6 +92,9 @@ fn ignore_signals() -> io::Result<()> {
 }
 
 fn serve(options: &Options) -> io::Result<()> {
+    if options.own_session {
+        rustix::process::setsid()?;
+    }
     if options.ignore_term {
         ignore_signals()?;
     }

@@ -67,7 +67,8 @@ impl Report {
             .lines()
             .find_map(|line| line.strip_prefix("model name"))
             .map_or("unknown processor", |rest| rest.trim_start_matches([' ', '\t', ':']));
-        let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+        // Those of the machine, and not those that this program is kept on.
+        let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
         let pinned = options.pin.map_or(String::new(), |cpu| format!(", all on processor {cpu}"));
         let build = if cfg!(debug_assertions) { ", NOT an optimised build" } else { "" };
         let heading = format!(
