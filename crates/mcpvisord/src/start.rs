@@ -1,6 +1,6 @@
 //! The daemon in the foreground, from its start to its end.
 use crate::args::Args;
-use crate::config::{Config, Containment};
+use crate::config::{Config, Containment, Profile};
 use crate::daemon::Daemon;
 use crate::rights::Rights;
 use crate::signals::{Signal, Signals};
@@ -24,7 +24,7 @@ const QUARANTINED: u8 = 8;
 /// How long the end waits for work that hangs in the kernel, such as the reading of a profile's file.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Why the daemon could not start; the text completes "failed to ".
+/// Why the daemon could not start.
 #[derive(Debug)]
 pub(crate) struct StartError {
     message: String,
@@ -100,14 +100,37 @@ pub(crate) fn foreground(prefix: &[&str], args: &Args) -> ExitCode {
     }
 }
 
+/// What is right by itself and can't be honoured by a daemon of this user.
+fn can_be_honoured(config: &Config) -> Result<(), StartError> {
+    let me = rustix::process::geteuid().as_raw();
+    match config.daemon.allow_commands.iter().find(|uid| me != 0 && **uid != me) {
+        None => Ok(()),
+        Some(uid) => Err(StartError {
+            message: format!(
+                "allow_commands names uid {uid}, and this daemon runs as uid {me}: it can't run commands as others"
+            ),
+            help: Some("run the daemon as root, or take the uid out".to_owned()),
+        }),
+    }
+}
+
 /// The number of sessions that could not be ended.
 fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError> {
+    can_be_honoured(&config)?;
     let mut listening = Listening::open(args.socket.clone(), config.daemon.socket_mode)
         .map_err(|error| StartError { help: error.help.clone(), ..StartError::new("listen", error) })?;
     let _log = log::start(args.log_format, config.daemon.log_level)
         .map_err(|error| StartError::new("start the log's thread", error))?;
     limits::raise();
     let parts = Parts::start(prefix, args.containment.unwrap_or(config.daemon.containment), false)?;
+    let limited = |profile: &Profile| {
+        profile.servers.iter().any(|server| server.memory.is_some() || server.processes.is_some())
+    };
+    if parts.containment.kind() == ContainmentKind::Keeper && config.profiles.values().any(limited) {
+        tracing::warn!(
+            "limits of memory and processes are not kept: they need cgroups, and sessions are in keepers"
+        );
+    }
     let runtime = runtime()?;
     let config = Arc::new(config);
     let rights = parts.rights(config.daemon.allow_commands.clone(), false);
