@@ -19,6 +19,7 @@ use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{RequestId, ServerName, SessionId, Uid};
 use mcpvisor_process::Containment;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -344,6 +345,20 @@ impl Supervisor {
             return Err(Failure::Invalid(format!("the session has no server {name}")));
         }
         Ok(crate::logs::read(&record, server.as_ref(), lines, follow))
+    }
+
+    /// The open `cgroup.kill` of a direct session's one server, for its shim; none where its scope is no cgroup.
+    pub async fn kill_file(&self, session: SessionId) -> Option<OwnedFd> {
+        let record = self.core.record(session).filter(|record| record.direct)?;
+        let scope = record.servers.first()?.unreaped_scope()?;
+        let (answer, file) = oneshot::channel();
+        self.core.containment.kill_file(
+            &scope,
+            Box::new(move |file| {
+                let _ = answer.send(file);
+            }),
+        );
+        file.await.ok().flatten()
     }
 
     // The daemon.

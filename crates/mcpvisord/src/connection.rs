@@ -15,6 +15,7 @@ use mcpvisor_control::{ErrorKind, ErrorObject, Id, Message, method, params};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
@@ -36,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) id: Id,
     /// When the request was read; deadlines count from here.
     pub(crate) read_at: Instant,
+    /// A descriptor that goes with the answer.
+    pub(crate) gift: Gift,
     cancelled: watch::Receiver<bool>,
 }
 
@@ -52,6 +55,9 @@ impl Context {
         milliseconds.and_then(|span| self.read_at.checked_add(Duration::from_millis(span)))
     }
 }
+
+/// What goes with an answer besides its text.
+pub(crate) type Gift = Arc<Mutex<Option<OwnedFd>>>;
 
 /// Requests that have no answer yet. Whoever removes one answers it.
 type InFlight = Arc<Mutex<HashMap<Id, watch::Sender<bool>>>>;
@@ -193,12 +199,14 @@ impl Connection {
             leases: self.leases.clone(),
             id,
             read_at: Instant::now(),
+            gift: Gift::default(),
             cancelled,
         };
         let owed = Owed {
             in_flight: Arc::clone(&self.in_flight),
             outbox: self.outbox.clone(),
             id: context.id.clone(),
+            gift: Arc::clone(&context.gift),
         };
         tasks.spawn(async move { owed.pay(answer(context, method, params, descriptors).await) });
     }
@@ -234,6 +242,7 @@ struct Owed {
     in_flight: InFlight,
     outbox: Outbox,
     id: Id,
+    gift: Gift,
 }
 
 impl Owed {
@@ -247,7 +256,13 @@ impl Owed {
                 ErrorObject::new(ErrorKind::Internal, format!("the answer can't be told: {error}"))
             })
         });
-        self.outbox.push(line.unwrap_or_else(|error| error_response(Some(&self.id), &error)));
+        match line {
+            Ok(line) => {
+                let gift = self.gift.lock().unwrap_or_else(PoisonError::into_inner).take();
+                self.outbox.push_with(line, gift);
+            }
+            Err(error) => self.outbox.push(error_response(Some(&self.id), &error)),
+        }
     }
 }
 

@@ -1,8 +1,12 @@
 //! What waits to be written to a control connection: bounded in bytes, so that a client that does not read costs no more
 //! than that, and blocks nobody (G39).
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
@@ -27,9 +31,16 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    lines: VecDeque<Vec<u8>>,
+    lines: VecDeque<Line>,
     bytes: usize,
     end: Option<End>,
+}
+
+#[derive(Debug)]
+struct Line {
+    text: Vec<u8>,
+    /// Goes with the line's first byte.
+    descriptor: Option<OwnedFd>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +64,11 @@ impl Outbox {
 
     /// Queues a line, its newline included. Where the client has left too much unread, the connection is cut.
     pub(crate) fn push(&self, line: Vec<u8>) {
+        self.push_with(line, None);
+    }
+
+    /// The same, with a descriptor that goes with the line.
+    pub(crate) fn push_with(&self, line: Vec<u8>, descriptor: Option<OwnedFd>) {
         let mut state = self.state();
         if state.end.is_some() {
             return;
@@ -62,7 +78,7 @@ impl Outbox {
             self.shared.lowered.notify_waiters();
         } else {
             state.bytes += line.len();
-            state.lines.push_back(line);
+            state.lines.push_back(Line { text: line, descriptor });
         }
         drop(state);
         self.shared.filled.notify_one();
@@ -95,7 +111,7 @@ impl Outbox {
 
     #[cfg(test)]
     pub(crate) fn queued(&self) -> Vec<Vec<u8>> {
-        self.state().lines.iter().cloned().collect()
+        self.state().lines.iter().map(|line| line.text.clone()).collect()
     }
 
     /// The client did not read what it was sent.
@@ -138,7 +154,7 @@ impl Outbox {
                 () = cut => return,
             }
             let mut state = self.state();
-            state.bytes = state.bytes.saturating_sub(line.len());
+            state.bytes = state.bytes.saturating_sub(line.text.len());
             if state.bytes < LOW {
                 self.shared.lowered.notify_waiters();
             }
@@ -146,10 +162,19 @@ impl Outbox {
     }
 }
 
-async fn write_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+async fn write_all(stream: &UnixStream, line: &Line) -> io::Result<()> {
+    let mut bytes = &line.text[..];
+    let mut descriptor = line.descriptor.as_ref();
     while !bytes.is_empty() {
         stream.writable().await?;
-        match stream.try_write(bytes) {
+        let written = match descriptor {
+            None => stream.try_write(bytes),
+            Some(fd) => stream.try_io(Interest::WRITABLE, || send_with(stream, bytes, fd)),
+        };
+        if written.is_ok() {
+            descriptor = None;
+        }
+        match written {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -157,6 +182,16 @@ async fn write_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: &OwnedFd) -> io::Result<usize> {
+    let descriptors = [descriptor.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Error::other("no room for a descriptor in a message"));
+    }
+    Ok(sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
 #[cfg(test)]

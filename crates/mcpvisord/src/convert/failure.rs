@@ -1,6 +1,7 @@
 //! Why a request was not done: kind, message, details, mend.
 use super::certificate::{exit, start_failure};
 use super::{count, milliseconds, names};
+use mcpvisor_control::results::Exit;
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_lifecycle::{SessionId, SessionKey};
 use mcpvisor_supervisor::{Failure, StartFailure};
@@ -84,9 +85,15 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         Failure::DeadlineExceeded => ErrorObject::new(ErrorKind::DeadlineExceeded, "the deadline has passed"),
         Failure::Cancelled => ErrorObject::new(ErrorKind::Cancelled, "the request was cancelled"),
         Failure::ServerExited { server, exit: status, stderr_tail } => {
-            ErrorObject::new(ErrorKind::ServerExited, format!("server {server} ended before it answered"))
+            let status = status.map(exit);
+            let how = match &status {
+                Some(Exit::Code(code)) => format!("exited with {code}"),
+                Some(Exit::Signal(signal)) => format!("was killed by SIG{signal}"),
+                None => "ended".to_owned(),
+            };
+            ErrorObject::new(ErrorKind::ServerExited, format!("server {server} {how} before it answered"))
                 .with("server", names::server(&server))
-                .with("exit", status.map(exit))
+                .with("exit", status)
                 .with("stderr_tail", stderr_tail)
         }
         Failure::Unsupported(why) => ErrorObject::new(ErrorKind::Unsupported, why),

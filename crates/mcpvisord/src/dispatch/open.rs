@@ -8,6 +8,7 @@ use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
 use mcpvisor_lifecycle::{KeyRef, SessionId, SessionKey};
 use mcpvisor_supervisor::{Failure, OpenRequest, Opened};
+use std::sync::PoisonError;
 
 /// The most labels of a session, and the longest of their names and values, in bytes.
 const MOST_LABELS: usize = 64;
@@ -28,7 +29,7 @@ pub(super) async fn open(
         Some(key) => convert::key_name(key),
         None => made_up()?,
     };
-    let (wait, lease) = (params.wait, params.lease);
+    let (wait, lease, is_direct) = (params.wait, params.lease, direct.is_some());
     let request = OpenRequest {
         key: KeyRef { uid, key: key.clone() },
         tenant: params.tenant.as_ref().map(convert::tenant_name),
@@ -60,10 +61,15 @@ pub(super) async fn open(
     let opened = opened.map_err(|failure| convert::error(failure, Some(&key)));
     audit(&context, &key, &opened);
     let opened = opened?;
+    // The shim can kill what is left should this daemon die without a word.
+    let session = SessionId { uid, generation: opened.session.generation };
+    let kill = if is_direct { daemon.supervisor.kill_file(session).await } else { None };
+    let kill_descriptor = kill.is_some();
+    *context.gift.lock().unwrap_or_else(PoisonError::into_inner) = kill;
     Ok(results::Opened {
         session: convert::session(&opened.session),
         created: opened.created,
-        kill_descriptor: false,
+        kill_descriptor,
     })
 }
 
