@@ -1,7 +1,7 @@
 //! Bugs on purpose: each takes one guard out of a machine, so that a test can show that it would notice.
 //!
 //! Only with the feature `seeded-bugs` can one be switched on, by `with_bug` of a machine; without it
-//! [`Seeded::has`] is constantly false. The switch is part of the machine's value, so that clones, hashes and a
+//! every guard is constantly in place. The switch is part of the machine's value, so that clones, hashes and a
 //! model checker's threads carry it along.
 
 /// A guard that can be taken out, named by the guarantee that it serves.
