@@ -45,6 +45,7 @@ on_both! {
         assert_eq!((told.len(), created), (1, 1), "{told:?}");
         assert_eq!(scene.noted().len(), 1, "one process was started");
         assert_eq!(used(&daemon), 1);
+        drop(connections);
         assert_closed(&close(&daemon, "one"), containment);
         daemon.finish();
     };

@@ -24,7 +24,7 @@ fn two_hundred(containment: Containment) {
         let sessions: Vec<Value> = opened.into_iter().map(|p| p.wait(LONG).expect("each opens")).collect();
         let generations: BTreeSet<Option<u64>> = sessions.iter().map(|s| s["generation"].as_u64()).collect();
         assert_eq!((generations.len(), used(&daemon)), (200, 200));
-        let text = json!({"text": "all of you"});
+        let text = json!({"message": "all of you"});
         let call = |(n, key): (usize, &String)| {
             connections[n % 8].send("tool/call", &json!({"key": key, "tool": "echo", "arguments": text}))
         };

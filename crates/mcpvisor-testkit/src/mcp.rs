@@ -98,13 +98,19 @@ impl Stdio {
         self.wait_for(budget, |bytes| messages(bytes).find(is_it))
     }
 
-    /// Waits until the bytes that have come so far say what is asked.
+    /// Waits until the bytes that have come so far say what is asked. Asks again with each whole line, and at the end.
     pub fn wait_for<T>(&self, budget: Duration, mut ask: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
         let end = Instant::now() + budget;
         let mut state = self.stdout.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked_to = None;
         loop {
-            if let Some(answer) = ask(&state.bytes) {
-                return Some(answer);
+            // A line of many megabytes comes in thousands of pieces: it is looked at when it is whole.
+            let news = asked_to.is_none_or(|from: usize| state.bytes[from..].contains(&b'\n'));
+            if news || state.ended {
+                if let Some(answer) = ask(&state.bytes) {
+                    return Some(answer);
+                }
+                asked_to = Some(state.bytes.len());
             }
             let left = end.saturating_duration_since(Instant::now());
             if state.ended || left.is_zero() {
