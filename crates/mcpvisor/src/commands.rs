@@ -50,6 +50,9 @@ impl From<Status> for u8 {
 
 /// Understands the command line and does what it says.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    if let Some((args, globals)) = run::command_line::usual(&args) {
+        return run::main(args, &globals);
+    }
     // Only for errors in the command line itself; everything later asks the parsed options.
     let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     match Cli::try_parse_from(args) {

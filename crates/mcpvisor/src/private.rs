@@ -24,6 +24,7 @@ impl Private {
     ///
     /// # Errors
     /// Where the program can't be executed or the socket pair can't be made.
+    #[expect(clippy::disallowed_methods, reason = "the one program that the client starts: itself")]
     pub(crate) fn spawn(globals: &Globals) -> io::Result<Self> {
         let (stream, theirs) = UnixStream::pair()?;
         // This very program, even where its file was replaced or removed since it was started.

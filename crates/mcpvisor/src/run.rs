@@ -6,6 +6,7 @@
 //! that starting it costs little.
 //!
 //! The teardown never depends on this program. Whatever ends it closes the connection, and with it the session.
+pub(crate) mod command_line;
 pub(crate) mod context;
 mod copy;
 mod failure;

@@ -42,6 +42,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a process to look for")]
     fn sees_a_process_until_it_is_reaped() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let mut witness = Witness::default();

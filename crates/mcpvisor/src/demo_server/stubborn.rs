@@ -51,6 +51,7 @@ pub(crate) fn helper() -> io::Result<()> {
     let null = File::options().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     drop(null);
+    #[expect(clippy::disallowed_methods, reason = "to be there is all that it is for")]
     std::thread::sleep(HELPER_LIFE);
     Ok(())
 }
@@ -72,6 +73,10 @@ fn start_helper() -> io::Result<u32> {
 }
 
 /// This very program, even where its file was replaced or removed meanwhile.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a bundled server starts itself, and is supervised with all that it starts"
+)]
 fn itself(role: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("mcpvisor").args(["demo-server", role]);
