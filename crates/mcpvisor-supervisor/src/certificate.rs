@@ -1,5 +1,5 @@
 //! The death certificate of a session, put together from the records.
-use crate::api::{Certificate, Outcome, Proof, ServerCertificate};
+use crate::api::{Certificate, Drained, Outcome, Proof, ServerCertificate};
 use crate::record::{ServerRecord, SessionRecord};
 use mcpvisor_lifecycle::server::Stage;
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
@@ -55,10 +55,15 @@ pub(crate) struct End {
     pub(crate) proven: bool,
 }
 
+/// What became of the calls in flight.
+pub(crate) fn drained(session: &SessionRecord) -> Option<Drained> {
+    let counts = session.gate.drained();
+    (!session.direct).then_some(Drained { finished: counts.finished, cancelled: counts.cancelled })
+}
+
 pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: End) -> Certificate {
     let now = Instant::now();
     let closing = session.live().closing;
-    let drained = session.gate.drained();
     let mut last_exit = None;
     let mut failure = None;
     let mut servers = Vec::with_capacity(session.servers.len());
@@ -85,8 +90,7 @@ pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: En
         state: end.state,
         proof,
         reason: end.reason,
-        drained_finished: drained.finished,
-        drained_cancelled: drained.cancelled,
+        drained: drained(session),
         duration: closing.map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(since)),
         servers,
         remaining: end.remaining,

@@ -31,7 +31,8 @@ pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
         if let Some(credentials) = &server.credentials {
             (credentials.uid, credentials.gid, &credentials.groups).hash(&mut hash);
         }
-        (server.memory_max, server.pids_max, server.mode, server.required, server.restart).hash(&mut hash);
+        (server.memory_max, server.pids_max, server.max_in_flight).hash(&mut hash);
+        (server.mode, server.required, server.restart).hash(&mut hash);
         (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
         (server.stdin_grace, server.term_grace, server.kill_wait).hash(&mut hash);
     }

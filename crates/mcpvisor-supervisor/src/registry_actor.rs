@@ -73,7 +73,10 @@ impl Actor for RegistryActor {
         core: Arc<Core>,
     ) -> Result<Driver, ActorProcessingErr> {
         // What a lost predecessor left: each is reaped without its actors, and blocks its key until then.
-        let left: Vec<_> = core.records().into_iter().filter(|record| !record.has_ended()).collect();
+        let (ended, left): (Vec<_>, Vec<_>) =
+            core.records().into_iter().partition(|record| record.has_ended());
+        // Its tombstones went with it; whoever waited for one of these holds the record.
+        ended.iter().for_each(|record| core.forget(record.id));
         let taken =
             left.iter().map(|record| (record.id, record.key.clone(), record.tenant.clone())).collect();
         let machine = Registry::recover(core.config(), taken, core.last_generations());

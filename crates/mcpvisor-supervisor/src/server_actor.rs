@@ -288,8 +288,9 @@ impl Driver {
             let on_end = Box::new(move || {
                 let _ = ended.send_message(ServerMsg::OutputEnded(incarnation));
             });
-            let options =
-                ConnectionOptions { max_line: record.spec.max_line, ..ConnectionOptions::default() };
+            let usual = ConnectionOptions::default();
+            let max_pending = record.spec.max_in_flight.unwrap_or(usual.max_pending);
+            let options = ConnectionOptions { max_line: record.spec.max_line, max_pending, ..usual };
             let connection = Connection::start(stdin, stdout, options, on_end)?;
             record.live().connection = Some(connection);
         }
@@ -337,6 +338,8 @@ impl Driver {
                 }
                 ServerEvent::HandshakeDone { incarnation }
             }
+            // The end of its output is no answer of its own: the exit that explains it comes in a moment.
+            Err(HandshakeError::ServerExited) => ServerEvent::OutputEnded { incarnation },
             Err(error) => {
                 if self.machine.incarnation() == Some(incarnation) {
                     self.cause.get_or_insert(("handshake", error.to_string()));

@@ -7,6 +7,7 @@ use crate::api::{
     Certificate, Failure, LogLine, OpenRequest, Opened, ProcessView, SessionView, StatusView,
     SupervisorConfig, Waited,
 };
+use crate::certificate;
 use crate::core::Core;
 use crate::definition;
 use crate::record::{SessionRecord, scope_name};
@@ -172,13 +173,17 @@ impl Supervisor {
             .ask(&target, |request, target| RegistryEvent::Wait { request, target, goal, deadline })
             .await?;
         match (reply.result, reply.record) {
+            // The session ended while the registry was lost: it never became ready.
+            (Ok(Answer::Closed { session }), Some(_)) if goal == Goal::Ready => {
+                Err(Failure::SessionFailed { session, failure: None })
+            }
             (Ok(answer), Some(record)) => {
                 let live = record.live();
                 Ok(Waited {
                     key: record.key.key.clone(),
                     generation: record.id.generation,
                     state: live.state,
-                    reached: matches!(answer, Answer::Reached { .. }),
+                    reached: matches!(answer, Answer::Reached { .. } | Answer::Closed { .. }),
                     certificate: live.certificate.clone(),
                 })
             }
@@ -417,8 +422,7 @@ fn stopping(record: &SessionRecord) -> Certificate {
         state: live.state,
         proof: Proof::None,
         reason: live.closing.map_or(CloseReason::Requested, |(_, reason)| reason),
-        drained_finished: record.gate.drained().finished,
-        drained_cancelled: record.gate.drained().cancelled,
+        drained: certificate::drained(record),
         duration: live.closing.map_or(Duration::ZERO, |(since, _)| since.elapsed()),
         servers: Vec::new(),
         remaining: Vec::new(),

@@ -76,6 +76,7 @@ impl World {
             no_new_privs: false,
             memory_max: None,
             pids_max: None,
+            max_in_flight: None,
             mode,
             required: true,
             restart: Restart::Temporary,

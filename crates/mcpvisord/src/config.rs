@@ -23,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) daemon: Daemon,
     pub(crate) timeouts: Timeouts,
     pub(crate) profiles: BTreeMap<String, Profile>,
+    /// Keys that are right and that this version does not heed, each with its place: told at the start.
+    pub(crate) unheeded: Vec<String>,
 }
 
 /// `[daemon]`.
@@ -90,6 +92,8 @@ pub(crate) struct Server {
     pub(crate) timeouts: Timeouts,
     pub(crate) memory: Option<u64>,
     pub(crate) processes: Option<u64>,
+    /// The most calls in flight; none: as many as a connection takes.
+    pub(crate) max_in_flight: Option<usize>,
 }
 
 /// When a server is started again, and how often at most.
@@ -157,7 +161,9 @@ impl Config {
     /// # Errors
     /// Every error that is in the text, at once.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Problems> {
-        read::parse(text).map_err(|list| Problems::new(name, text, list))
+        let mut config = read::parse(text).map_err(|list| Problems::new(name, text, list))?;
+        config.unheeded.iter_mut().for_each(|note| note.insert_str(0, &format!("{name}:")));
+        Ok(config)
     }
 
     /// Reads and parses a file.

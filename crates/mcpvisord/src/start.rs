@@ -67,7 +67,8 @@ pub(crate) fn usual_config() -> Option<PathBuf> {
 /// `--check-config`.
 pub(crate) fn check_config(args: &Args) -> ExitCode {
     match config(args) {
-        Ok(_) => {
+        Ok(config) => {
+            config.unheeded.iter().for_each(|note| eprintln!("note: {note}"));
             match args.config.clone().or_else(usual_config) {
                 Some(path) => println!("{} is right", path.display()),
                 None => println!("there is no configuration file: the defaults hold"),
@@ -121,6 +122,7 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
         .map_err(|error| StartError { help: error.help.clone(), ..StartError::new("listen", error) })?;
     let _log = log::start(args.log_format, config.daemon.log_level)
         .map_err(|error| StartError::new("start the log's thread", error))?;
+    config.unheeded.iter().for_each(|note| tracing::warn!("{note}"));
     limits::raise();
     let parts = Parts::start(prefix, args.containment.unwrap_or(config.daemon.containment), false)?;
     let limited = |profile: &Profile| {

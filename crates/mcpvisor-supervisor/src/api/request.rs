@@ -45,6 +45,8 @@ pub struct ServerSpec {
     pub memory_max: Option<u64>,
     /// Most processes of its scope, where the pids controller is there.
     pub pids_max: Option<u64>,
+    /// Most calls in flight; one more is refused as `overloaded`. None: as many as a connection takes.
+    pub max_in_flight: Option<usize>,
     /// How it is spoken to.
     pub mode: Mode,
     /// Its final failure fails the session.

@@ -123,10 +123,8 @@ pub struct Certificate {
     pub proof: Proof,
     /// Why it was closed.
     pub reason: CloseReason,
-    /// Calls that were in flight at the close and finished.
-    pub drained_finished: u64,
-    /// Calls that were in flight at the close and were cancelled.
-    pub drained_cancelled: u64,
+    /// What became of the calls that were in flight at the close; none where they don't pass through the daemon.
+    pub drained: Option<Drained>,
     /// From the close to this certificate.
     pub duration: Duration,
     /// Its servers, as defined.
@@ -137,6 +135,15 @@ pub struct Certificate {
     pub acknowledged_after: Option<Duration>,
     /// Why the session failed, where it did.
     pub failure: Option<StartFailure>,
+}
+
+/// Calls that were in flight at a close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// They had their results.
+    pub finished: u64,
+    /// They were given up.
+    pub cancelled: u64,
 }
 
 /// One server in a certificate.

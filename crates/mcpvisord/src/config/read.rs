@@ -16,8 +16,9 @@ const MOST_SESSIONS: usize = 1_000_000;
 pub(crate) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let walk = Walk::new(text);
-    let config = config(&walk.root(document.get_ref()));
-    let mut problems = walk.into_problems();
+    let mut config = config(&walk.root(document.get_ref()));
+    let (mut problems, unheeded) = walk.into_problems();
+    config.unheeded = unheeded;
     let broken: Vec<Problem> = syntax
         .iter()
         .map(|error| Problem {
@@ -65,7 +66,7 @@ fn config(root: &Section<'_>) -> Config {
             profiles.insert(name, profile(&section, timeouts));
         }
     }
-    Config { daemon, timeouts, profiles }
+    Config { daemon, timeouts, profiles, unheeded: Vec::new() }
 }
 
 /// Puts a good value in the place of the default; a bad one has been told.
@@ -138,10 +139,7 @@ fn timeouts(parent: &Section<'_>, inherited: Timeouts, level: Level) -> Timeouts
         if let Some(item) = section.get(key)
             && item.duration().is_some()
         {
-            item.unsupported(
-                "an end of sessions for idleness",
-                "leave it out: a session stays open until it is closed or its lease ends",
-            );
+            item.unheeded("a session stays open until it is closed or its lease ends");
         }
     }
     timeouts
@@ -211,6 +209,7 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         timeouts,
         memory: limit("memory").and_then(|item| item.size(1 << 20..=1 << 50)),
         processes: limit("processes").and_then(|item| item.number(1..=4_194_304)),
+        max_in_flight: section.get("max_in_flight").and_then(|item| item.count(1..=100_000)),
     })
 }
 
@@ -268,11 +267,6 @@ fn for_later(section: &Section<'_>) {
         && item.word(&[("auto", false), ("legacy", false), ("modern", true)]) == Some(true)
     {
         item.unsupported("era = \"modern\"", "write \"auto\" or \"legacy\"");
-    }
-    if let Some(item) = section.get("max_in_flight")
-        && item.count(1..=100_000).is_some()
-    {
-        item.unsupported("a limit of one server's own", "leave it out");
     }
     if let Some(item) = section.get("stop_command")
         && let Some(words) = item.items()

@@ -96,6 +96,7 @@ processes = 64
             timeouts: Timeouts { start: seconds(10), drain: seconds(20), ..timeouts },
             memory: Some(1 << 30),
             processes: Some(64),
+            max_in_flight: None,
         }]
     );
     assert_eq!(profile.arguments().into_iter().collect::<Vec<_>>(), ["c"]);
@@ -170,9 +171,6 @@ fn what_can_not_be_honoured_yet_is_an_error_that_says_so() {
         "era = \"modern\"",
         "stop_command = [\"docker\", \"rm\"]",
         "timeouts = { drain = \"1s\" }",
-        "timeouts = { idle = \"1s\" }",
-        "timeouts = { pin = \"1s\" }",
-        "max_in_flight = 3",
     ] {
         let told = errors(&format!("[profiles.p.servers.s]\ncommand = \"a\"\n{line}\n"));
         assert_eq!(told.len(), 1, "{told:?}");
@@ -246,7 +244,7 @@ fn the_annotated_default_says_what_the_defaults_are() {
     assert_eq!(config.timeouts, Timeouts::default());
     assert_eq!(config.profiles.len(), 1);
     for kind in keys::ALL {
-        for key in kind.keys.iter().filter(|key| !["idle", "pin", "max_in_flight"].contains(key)) {
+        for key in kind.keys.iter() {
             let forms = [format!("{key} ="), format!("[{key}]"), format!("[{key}."), format!(".{key}.")];
             assert!(forms.iter().any(|form| text.contains(form)), "{key} is not in the annotated default");
         }
@@ -266,4 +264,16 @@ fn every_key_is_documented_below_its_section() {
             assert!(section.contains(&format!("| `{key}` |")), "`{key}` is not in the table below {heading}");
         }
     }
+}
+
+#[test]
+fn what_is_right_and_not_heeded_is_told_with_its_place() {
+    let config = Config::parse("c.toml", "[timeouts]\nidle = \"30m\"\npin = \"4h\"\n").unwrap();
+    assert_eq!(config.unheeded.len(), 2, "{:?}", config.unheeded);
+    assert!(
+        config.unheeded[0].starts_with("c.toml:2:8: timeouts.idle is not heeded yet"),
+        "{:?}",
+        config.unheeded
+    );
+    assert!(Config::parse("c.toml", "[timeouts]\nidle = 3\n").is_err(), "it is checked all the same");
 }

@@ -23,10 +23,9 @@ pub(crate) fn close_report(certificate: &Certificate) -> results::CloseReport {
             Proof::None => results::Proof::None,
         }),
         reason: Some(reason(certificate.reason)),
-        drained: Some(results::DrainCounts {
-            finished: certificate.drained_finished,
-            cancelled: certificate.drained_cancelled,
-        }),
+        drained: certificate
+            .drained
+            .map(|calls| results::DrainCounts { finished: calls.finished, cancelled: calls.cancelled }),
         duration_ms: Some(exact_milliseconds(certificate.duration)),
         servers: certificate.servers.iter().map(server).collect(),
         remaining: certificate

@@ -15,8 +15,7 @@ fn the_certificate_has_its_shape() {
         state: SessionState::Closed,
         proof: Proof::Cgroup,
         reason: CloseReason::Requested,
-        drained_finished: 2,
-        drained_cancelled: 1,
+        drained: Some(mcpvisor_supervisor::Drained { finished: 2, cancelled: 1 }),
         duration: Duration::from_micros(12_300),
         servers: vec![ServerCertificate {
             name: ServerName::new("files").unwrap(),

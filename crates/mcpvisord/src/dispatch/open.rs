@@ -63,7 +63,9 @@ pub(super) async fn open(
     let opened = opened?;
     // The shim can kill what is left should this daemon die without a word.
     let session = SessionId { uid, generation: opened.session.generation };
+    let mut unanswered = Unanswered { context: &context, session, armed: opened.created && wait };
     let kill = if is_direct { daemon.supervisor.kill_file(session).await } else { None };
+    unanswered.armed = false;
     let kill_descriptor = kill.is_some();
     *context.gift.lock().unwrap_or_else(PoisonError::into_inner) = kill;
     Ok(results::Opened {
@@ -71,6 +73,21 @@ pub(super) async fn open(
         created: opened.created,
         kill_descriptor,
     })
+}
+
+/// A session that is open and that its requester has not been told of. One that gives up before has cancelled the open.
+struct Unanswered<'a> {
+    context: &'a Context,
+    session: SessionId,
+    armed: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.context.daemon.supervisor.lease_ended(self.session);
+        }
+    }
 }
 
 /// Takes the lease in the same step as the answer: there is no moment at which the session is open and its connection's end

@@ -105,6 +105,7 @@ pub(super) fn spec(
         no_new_privs: false,
         memory_max: definition.limits.and_then(|limits| limits.memory_bytes),
         pids_max: definition.limits.and_then(|limits| limits.processes),
+        max_in_flight: None,
         mode: if direct { Mode::Direct } else { Mode::Shared },
         required: definition.required.unwrap_or(true),
         restart: match definition.restart {

@@ -103,6 +103,7 @@ fn spec(
         no_new_privs: true,
         memory_max: server.memory,
         pids_max: server.processes,
+        max_in_flight: server.max_in_flight,
         mode: server.mode,
         required: server.required,
         restart: server.restart.when,
