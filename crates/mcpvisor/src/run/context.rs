@@ -3,8 +3,8 @@
 use mcpvisor_control::params::ResourceLimit;
 use rustix::process::{Resource, getpriority_process, getrlimit};
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
 /// Variables of ours begin so; they are not for servers.
@@ -32,7 +32,9 @@ impl Context {
     /// Where /proc can't be read.
     pub(crate) fn of_this_process() -> io::Result<Self> {
         // /proc tells the umask without changing it, which umask(2) can't.
-        let status = fs::read_to_string("/proc/self/status")?;
+        // Some 1,500 bytes, so that one read takes it all.
+        let mut status = String::with_capacity(8 << 10);
+        File::open("/proc/self/status")?.take(64 << 10).read_to_string(&mut status)?;
         Ok(Self {
             umask: field(&status, "Umask:").and_then(|text| u32::from_str_radix(text, 8).ok()),
             nice: getpriority_process(None).ok(),
