@@ -93,6 +93,7 @@ fn others() -> Vec<Server> {
         tool: "get_current_time",
         arguments: r#"{"timezone":"UTC"}"#,
         answer: "UTC",
+        asks_for_roots: false,
     }];
     for by_npx in [false, true] {
         let files = npm("server-filesystem", by_npx, &["/tmp"]);
