@@ -163,7 +163,9 @@ in_every_place! {
         let script = scene.path("script");
         std::fs::write(&script, "exit 9\n").expect("a file in the scene's folder");
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-        assert_eq!(fails(&[], &["./script"]).status, 9);
+        // With an open stdin: end of file first would be 0.
+        let mut server = Stdio::start(place.run(&[], &["./script"]));
+        assert_eq!(shell_status(server.wait(SOON)), 9);
     };
 
     /// End of file first is 0, whatever the server then does.
