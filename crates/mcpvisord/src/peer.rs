@@ -5,6 +5,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// The process that connected.
 #[derive(Debug)]
@@ -15,6 +16,9 @@ pub(crate) struct Peer {
     pub(crate) pid: u32,
     /// Keeps the pid from meaning another process; None where the kernel is older than 6.5.
     pidfd: Option<OwnedFd>,
+    /// Where it stands, once that was looked up. It does not change as long as the process lives: nobody gets new ancestors
+    /// below one of our servers, or into our cgroups or other namespaces, from outside.
+    place: OnceLock<Result<(), Confined>>,
 }
 
 /// Why a peer may not run commands of its own. The text completes "…: ".
@@ -41,6 +45,7 @@ impl Peer {
             gid: credentials.gid(),
             pid: u32::try_from(credentials.pid()).unwrap_or(0),
             pidfd,
+            place: OnceLock::new(),
         })
     }
 
@@ -54,7 +59,8 @@ impl Peer {
         if self.pid == 0 {
             return Err(Confined::Namespace("pid"));
         }
-        proc::check(self.pid, instance)?;
+        let place = self.place.get_or_init(|| proc::check(self.pid, instance));
+        (*place)?;
         // What was read was read of this process only if it is still there.
         if self.has_ended() { Err(Confined::Gone) } else { Ok(()) }
     }
@@ -84,7 +90,7 @@ impl Peer {
     /// This process's parent, as if it were of another user.
     pub(crate) fn pretend(uid: u32) -> Self {
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-        Self { uid, gid: uid, pid: u32::try_from(parent).unwrap_or(0), pidfd: None }
+        Self { uid, gid: uid, pid: u32::try_from(parent).unwrap_or(0), pidfd: None, place: OnceLock::new() }
     }
 }
 
