@@ -7,7 +7,7 @@
 
 use mcpvisor_process::{
     Containment, ContainmentKind, Cwd, InstanceId, LaunchSpec, Launched, Options, ScopeFact, ScopeId, Stdio,
-    keeper_main, start,
+    guardian_main, keeper_main, start,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -73,6 +73,11 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "keeper") && arguments.len() == 1 {
         keeper_main();
+    }
+    if let [word, cgroup] = arguments.as_slice()
+        && word == "guardian"
+    {
+        guardian_main(cgroup.as_ref());
     }
     let cycles: usize = arguments.first().map_or(500, |n| n.parse().unwrap());
     let kind = match arguments.get(1).map(String::as_str) {

@@ -1,5 +1,6 @@
 //! The cgroups of this daemon instance: `mcpvisor-INSTANCE/s-SESSION/v-LEAF`. Files are opened on demand, relative to one
-//! descriptor of the instance's folder.
+//! descriptor of the instance's folder, which holds its lock too: see `claim`.
+mod claim;
 pub(crate) mod discover;
 
 use crate::sys;
@@ -12,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The instance's cgroup.
 #[derive(Debug)]
@@ -44,10 +45,10 @@ impl Tree {
     /// Makes the instance's cgroup and tries in it what we rely on. The error says what is missing; nothing is left then.
     pub(crate) fn new(instance: &InstanceId, below_own: bool) -> Result<Self, String> {
         let place = discover::place(below_own)?;
-        let path = place.dir.join(format!("mcpvisor-{}", instance.0));
+        let path = place.dir.join(format!("{}{}", claim::PREFIX, instance.0));
         let told = |what: &str, e: io::Error| format!("{what} {}: {e}", path.display());
-        fs::create_dir(&path).map_err(|e| told("can't make the cgroup", e))?;
-        let result = Self::set_up(instance, &place, &path);
+        let dir = claim::make(&path).map_err(|e| told("can't make the cgroup", e))?;
+        let result = Self::set_up(instance, &place, &path, dir);
         if result.is_err() {
             let _ = fs::remove_dir(path.join("probe"));
             let _ = fs::remove_dir(&path);
@@ -55,16 +56,39 @@ impl Tree {
         result
     }
 
-    fn set_up(instance: &InstanceId, place: &Place, path: &Path) -> Result<Self, String> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|e| format!("{}: {e}", path.display()))?;
-        let prefix = format!("{}/mcpvisor-{}/", place.path, instance.0);
+    fn set_up(instance: &InstanceId, place: &Place, path: &Path, dir: OwnedFd) -> Result<Self, String> {
+        let prefix = format!("{}/{}{}/", place.path, claim::PREFIX, instance.0);
         let mut tree = Self { dir, path: path.to_owned(), prefix, controllers: Vec::new() };
         tree.probe()?;
         enable_controllers(place);
         tree.controllers = tree.enable("");
         Ok(tree)
+    }
+
+    /// The cgroup of an instance that is another process, for its guardian: no lock is taken.
+    pub(crate) fn of_instance(path: &Path) -> io::Result<Self> {
+        let named = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(claim::PREFIX.as_bytes()));
+        if !named {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no instance's cgroup"));
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self { dir, path: path.to_owned(), prefix: String::new(), controllers: Vec::new() })
+    }
+
+    /// Kills what dead instances have left where ours are made, and removes their cgroups; see `claim`. Takes two seconds at most.
+    pub(crate) fn sweep() {
+        // Where there is no such place there is nothing that we could have left in it.
+        if let Ok(place) = discover::place(false) {
+            claim::sweep(&place.dir);
+        }
+    }
+
+    /// The instance's folder.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Tries to make a child inside a cgroup and to kill one.
@@ -146,9 +170,47 @@ impl Tree {
         self.open(&format!("{}/cgroup.kill", Self::leaf_dir(scope)), OFlags::WRONLY)
     }
 
+    /// The file that kills the whole instance.
+    pub(crate) fn kill_all_file(&self) -> io::Result<OwnedFd> {
+        self.open("cgroup.kill", OFlags::WRONLY)
+    }
+
+    /// Kills every process of the instance. One that is gone has none.
+    pub(crate) fn kill_all(&self) -> io::Result<()> {
+        match self.write("cgroup.kill", "1") {
+            Err(error) if is_gone(&error) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Kills every process of the instance, again and again until none is left, and removes its cgroup. Gives up at `end`.
+    pub(crate) fn clear(&self, end: Instant) -> io::Result<()> {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let cleared = self.kill_all().and_then(|()| self.populated_at(".")).and_then(|populated| {
+                let busy = || Err(io::Error::new(io::ErrorKind::TimedOut, "its processes do not end"));
+                if populated { busy() } else { self.remove_all() }
+            });
+            if cleared.is_ok() || Instant::now() >= end {
+                return cleared;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Every process of the instance that has not exited.
+    pub(crate) fn everyone(&self) -> io::Result<Vec<u32>> {
+        self.processes_at(".")
+    }
+
     /// Whether the scope has a process that has not exited.
     pub(crate) fn populated(&self, scope: &ScopeId) -> io::Result<bool> {
-        match self.read(&format!("{}/cgroup.events", Self::leaf_dir(scope))) {
+        self.populated_at(&Self::leaf_dir(scope))
+    }
+
+    fn populated_at(&self, dir: &str) -> io::Result<bool> {
+        match self.read(&format!("{dir}/cgroup.events")) {
             Ok(text) => Ok(text.lines().any(|line| line == "populated 1")),
             Err(error) if is_gone(&error) => Ok(false),
             Err(error) => Err(error),
@@ -157,8 +219,12 @@ impl Tree {
 
     /// The scope's processes that have not exited, those in cgroups below it too.
     pub(crate) fn processes(&self, scope: &ScopeId) -> io::Result<Vec<u32>> {
+        self.processes_at(&Self::leaf_dir(scope))
+    }
+
+    fn processes_at(&self, dir: &str) -> io::Result<Vec<u32>> {
         let mut found = Vec::new();
-        self.visit(&Self::leaf_dir(scope), 0, &mut |dir| {
+        self.visit(dir, 0, &mut |dir| {
             // A threaded cgroup refuses; its processes are told by the one above.
             if let Ok(text) = self.read(&format!("{dir}/cgroup.procs")) {
                 found

@@ -5,8 +5,10 @@ use crate::{
     LaunchError, LaunchErrorKind, LaunchSpec, Launched, Observer, ProcessInfo, Rung, ScopeFact, ScopeId,
     ScopeReport, ScopeStatus,
 };
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
@@ -57,6 +59,11 @@ pub(crate) enum Command {
     },
     End,
     // From other threads.
+    /// A guardian was born, and the write end of its pipe; or not.
+    Guarded {
+        born: Arc<AtomicI32>,
+        result: io::Result<OwnedFd>,
+    },
     Resolved {
         key: Key,
         result: Box<Result<Resolved, LaunchError>>,
@@ -133,6 +140,7 @@ pub(crate) fn answer_without_reaper(command: Command) {
         Command::Climb { .. }
         | Command::Release { .. }
         | Command::ReleaseSession { .. }
+        | Command::Guarded { .. }
         | Command::End
         | Command::Resolved { .. }
         | Command::Launched { .. }

@@ -7,8 +7,11 @@ use crate::{
     ContainmentKind, LaunchError, LaunchSpec, Launched, Observer, Options, ProcessInfo, Rung, ScopeId,
     ScopeReport, ScopeStatus, StartError,
 };
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -160,6 +163,10 @@ fn try_start(options: Options) -> Result<(Threads, Containment), StartError> {
     let failed = |what: &str, e: &dyn fmt::Display| StartError { message: format!("{what}: {e}") };
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|e| failed("can't become a child subreaper", &e))?;
+    if !private {
+        // Before ours is made, and before anything is served: no key is served while a dead daemon's processes live.
+        Tree::sweep();
+    }
     let (tree, reason) = match containment {
         Some(ContainmentKind::Keeper) => (None, None),
         Some(ContainmentKind::Cgroup) => match Tree::new(&instance, private) {
@@ -180,8 +187,10 @@ fn try_start(options: Options) -> Result<(Threads, Containment), StartError> {
         let tell = mailbox.clone();
         let tell =
             Box::new(move |key, outcome| tell.send(Command::Launched { key, outcome: Box::new(outcome) }));
+        let guarded = tree.as_ref().filter(|_| !private);
+        let guardian = guarded.and_then(|tree| guardian_command(&keeper_command, tree.path()));
         let launcher = Launcher::start(tree.clone(), keeper_command, tell)?;
-        let reaper = Reaper::new(parts, mailbox.clone(), instance, tree.clone(), launcher);
+        let reaper = Reaper::new(parts, mailbox.clone(), instance, tree.clone(), launcher, guardian);
         let thread =
             std::thread::Builder::new().name("mcpvisor-reaper".into()).spawn(move || reaper.run())?;
         Ok((thread, mailbox))
@@ -194,6 +203,16 @@ fn try_start(options: Options) -> Result<(Threads, Containment), StartError> {
     })?;
     let containment = Containment { mailbox, kind, reason };
     Ok((Threads { reaper, containment: containment.clone() }, containment))
+}
+
+/// What becomes the guardian of a cgroup, where the keeper's command says it.
+fn guardian_command(keeper: &[OsString], cgroup: &Path) -> Option<Vec<CString>> {
+    let (last, front) = keeper.split_last()?;
+    if last != "keeper" {
+        return None;
+    }
+    let words = front.iter().map(OsString::as_os_str).chain([OsStr::new("guardian"), cgroup.as_os_str()]);
+    words.map(|word| CString::new(word.as_bytes()).ok()).collect()
 }
 
 /// Forks into the background: the caller's process exits with 0, the child goes on in a session of its own, without leading it.

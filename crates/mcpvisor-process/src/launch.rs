@@ -66,8 +66,17 @@ struct Shared {
     tell: Box<dyn Fn(Key, Outcome) + Send + Sync>,
 }
 
+/// What a launch thread does next.
+enum Work {
+    Launch(Job),
+    /// Something else that is to be born.
+    Call(Call),
+}
+
+type Call = Box<dyn FnOnce(&mut Stack) + Send>;
+
 struct State {
-    queue: VecDeque<Job>,
+    queue: VecDeque<Work>,
     /// The thread ids of the launch threads.
     threads: Vec<u32>,
     busy: usize,
@@ -117,7 +126,16 @@ impl Launcher {
     }
 
     pub(crate) fn submit(&self, job: Job) {
-        self.shared.lock().queue.push_back(job);
+        self.push(Work::Launch(job));
+    }
+
+    /// Has something else done that needs a launch thread, after what was submitted before.
+    pub(crate) fn call(&self, call: Call) {
+        self.push(Work::Call(call));
+    }
+
+    fn push(&self, work: Work) {
+        self.shared.lock().queue.push_back(work);
         self.shared.work.notify_one();
     }
 
@@ -159,18 +177,28 @@ impl Shared {
         let mut state = self.lock();
         state.threads.push(tid);
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            if let Some(work) = state.queue.pop_front() {
                 state.busy += 1;
                 state.progress = Instant::now();
                 drop(state);
-                let key = job.key;
                 // A panic here would end the thread, and with it every process that it has started.
-                let launch = std::panic::AssertUnwindSafe(|| self.launch(&mut stack, job));
-                let outcome = std::panic::catch_unwind(launch).unwrap_or_else(|_| {
-                    Some(Outcome::Failed(error(LaunchErrorKind::Other, "the launch thread panicked")))
-                });
-                if let Some(outcome) = outcome {
-                    (self.tell)(key, outcome);
+                match work {
+                    Work::Launch(job) => {
+                        let key = job.key;
+                        let launch = std::panic::AssertUnwindSafe(|| self.launch(&mut stack, job));
+                        let outcome = std::panic::catch_unwind(launch).unwrap_or_else(|_| {
+                            Some(Outcome::Failed(error(LaunchErrorKind::Other, "the launch thread panicked")))
+                        });
+                        if let Some(outcome) = outcome {
+                            (self.tell)(key, outcome);
+                        }
+                    }
+                    Work::Call(call) => {
+                        let call = std::panic::AssertUnwindSafe(|| call(&mut stack));
+                        if std::panic::catch_unwind(call).is_err() {
+                            tracing::error!("a launch thread's work panicked");
+                        }
+                    }
                 }
                 state = self.lock();
                 state.busy -= 1;

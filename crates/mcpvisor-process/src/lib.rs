@@ -13,11 +13,13 @@
 //! | `resolve` | finding program and directory, on a thread that may hang |
 //! | `cgroup` | where our cgroups may lie, and what is done with them |
 //! | `keeper` | the keeper process, and what is said to it |
+//! | `guardian` | the process that kills what a killed daemon leaves in its cgroups |
 //! | `sys` | system calls without a safe form |
 pub mod api;
 mod cgroup;
 mod command;
 mod crew;
+mod guardian;
 mod handle;
 mod keeper;
 mod launch;
@@ -29,6 +31,7 @@ mod resolve;
 mod sys;
 
 pub use api::*;
+pub use guardian::guardian_main;
 pub use handle::{Containment, SessionReports, Threads, detach, start};
 pub use keeper::keeper_main;
 pub use probe::probe;

@@ -3,6 +3,7 @@
 //! It sleeps until something happens: a command, the exit of a process that it watches, SIGCHLD, a word of a keeper.
 mod asking;
 mod emptiness;
+mod guarding;
 mod kept;
 mod lost;
 mod reaping;
@@ -23,6 +24,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::inotify;
 use scope::{Held, Owner, Scope};
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -115,6 +117,7 @@ pub(crate) struct Reaper {
     session_ends: Vec<SessionEnd>,
     sweep: Sweep,
     timers: Timers,
+    guard: guarding::Guard,
     next_number: u64,
     /// No new scopes; the thread ends when all are empty.
     ending: bool,
@@ -128,6 +131,7 @@ impl Reaper {
         instance: InstanceId,
         tree: Option<Arc<Tree>>,
         launcher: Launcher,
+        guardian: Option<Vec<CString>>,
     ) -> Self {
         Self {
             parts,
@@ -145,6 +149,7 @@ impl Reaper {
             session_ends: Vec::new(),
             sweep: Sweep { wanted: false, not_before: Instant::now(), held_up: false },
             timers: Timers::default(),
+            guard: guarding::Guard::new(guardian),
             next_number: EVENTS + 1,
             ending: false,
             given_up: false,
@@ -157,6 +162,7 @@ impl Reaper {
         let mut child = nix::sys::signal::SigSet::empty();
         child.add(nix::sys::signal::Signal::SIGCHLD);
         let _ = child.thread_unblock();
+        self.start_guardian();
         while !self.is_over() {
             // A panic is a bug. Every scope is held here, so that going on with the others is the lesser evil.
             scope::guarded("a turn", || self.turn());
@@ -242,6 +248,7 @@ impl Reaper {
                 self.sweep.wanted = true;
             }
             Timer::SearchAgain(key) => self.search(key),
+            Timer::Guard => self.start_guardian(),
             Timer::EndDeadline => {
                 tracing::error!("some processes could not be killed; the threads end without them");
                 self.given_up = true;
@@ -270,6 +277,7 @@ impl Reaper {
             Command::Commands { key, commands } => self.named(key, commands),
             Command::Marked { pid, marker } => self.marked(pid, marker.as_deref()),
             Command::Searched { key, found, unmarked } => self.searched(key, found, unmarked),
+            Command::Guarded { born, result } => self.guarded(&born, result),
             Command::End => self.end(),
         }
     }
@@ -283,12 +291,13 @@ impl Reaper {
         }
     }
 
-    fn close(self) {
+    fn close(mut self) {
         if let Some(tree) = &self.tree
             && let Err(error) = tree.remove_all()
         {
             tracing::error!(%error, "the instance's cgroup can't be removed");
         }
+        self.dismiss_guardian();
         self.launcher.close();
         self.crew.close();
         signal_hook::low_level::unregister(self.parts.child_signal);
@@ -352,6 +361,7 @@ fn is_live(scopes: &HashMap<Key, Scope>, ending: bool, at: Instant, timer: Timer
         Timer::SearchAgain(key) => {
             scope(key).is_some_and(|s| matches!(s.held, Held::Lost { again, .. } if again == Some(at)))
         }
+        Timer::Guard => !ending,
         Timer::EndDeadline => ending,
     }
 }

@@ -36,11 +36,14 @@ static COUNTING: mcpvisor_process::CountingAllocator = mcpvisor_process::Countin
 /// The daemon's main function.
 ///
 /// `prefix` is what stands between the executable's name and `args` where it is called as a subcommand (`["daemon"]`): the
-/// daemon executes itself with it as a keeper. Must be called before the process has any other thread.
+/// daemon executes itself with it as a keeper and as a guardian. Must be called before the process has any other thread.
 #[must_use]
 pub fn main(prefix: &[&str], args: Vec<OsString>) -> ExitCode {
     if args.first().is_some_and(|first| first == "keeper") {
         mcpvisor_process::keeper_main();
+    }
+    if args.first().is_some_and(|first| first == "guardian") {
+        mcpvisor_process::guardian_main(args.get(1).map(OsString::as_os_str).unwrap_or_default().as_ref());
     }
     let args = match args::Args::parse(prefix, args) {
         Ok(args) => args,

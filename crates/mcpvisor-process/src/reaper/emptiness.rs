@@ -127,7 +127,7 @@ impl Reaper {
         for pid in self.listed_children() {
             let owner = match self.children.get(&pid) {
                 Some(owner) => *owner,
-                None if self.is_being_launched(pid) => continue,
+                None if self.is_being_launched(pid) || self.is_guardian(pid) => continue,
                 None => self.adopt(pid),
             };
             match owner {

@@ -77,6 +77,10 @@ impl Reaper {
 
     /// False: it must be left alone for the moment.
     fn reap_zombie(&mut self, pid: u32) -> bool {
+        if self.is_guardian(pid) {
+            self.guardian_exited(pid);
+            return true;
+        }
         let owner = match self.children.get(&pid) {
             Some(owner) => *owner,
             None if self.is_being_launched(pid) => return false,

@@ -18,6 +18,8 @@ pub(super) enum Timer {
     LookAgain(Key),
     /// Search again for the processes of a lost keeper.
     SearchAgain(Key),
+    /// Start a guardian in the place of one that has died.
+    Guard,
     /// The end of the threads has taken as long as it may.
     EndDeadline,
 }

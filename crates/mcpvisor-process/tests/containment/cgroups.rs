@@ -1,6 +1,6 @@
 //! What a server that runs as root may do to cgroups.
 use crate::harness::Named;
-use crate::world::{World, exists, is_root, numbers, own_cgroup, sh};
+use crate::world::{World, cgroup_mount, exists, is_root, numbers, own_cgroup, sh};
 use mcpvisor_process::ContainmentKind;
 
 pub(crate) const TESTS: &[Named] = &[
@@ -17,7 +17,7 @@ fn nested(kind: ContainmentKind) {
     let world = World::start(kind);
     let mut spec = sh("c=$ROOT$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p $c/a/b $c/c; \
          setsid sh -c 'echo $$ > '$c'/a/b/cgroup.procs; echo nested $$; sleep 1000' & wait");
-    spec.env.push(std::ffi::CString::new(format!("ROOT={}", own_cgroup().display())).unwrap());
+    spec.env.push(std::ffi::CString::new(format!("ROOT={}", cgroup_mount().display())).unwrap());
     let server = world.launch(spec);
     let nested = numbers(&server.read_until("nested"), "nested")[0];
     let report = world.report(&server.scope);

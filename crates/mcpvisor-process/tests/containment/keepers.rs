@@ -12,7 +12,7 @@ pub(crate) const TESTS: &[Named] = &[
 ];
 
 #[expect(clippy::disallowed_methods, reason = "the process lives: its parent is asked to kill it")]
-fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
@@ -21,7 +21,7 @@ fn parent(pid: u32) -> u32 {
     crate::world::status(&text, "PPid").parse().unwrap()
 }
 
-const ESCAPEE: &str =
+pub(crate) const ESCAPEE: &str =
     "(setsid sh -c 'trap \"\" TERM; echo helper $$; while :; do sleep 1000; done' & ); cat > /dev/null";
 
 /// G12: the certificate says no more than is known.

@@ -7,6 +7,7 @@ mod cgroups;
 mod descriptors;
 mod ending;
 mod failures;
+mod guarding;
 mod hanging;
 mod harness;
 mod keepers;
@@ -21,6 +22,7 @@ fn main() {
     let mut arguments = std::env::args();
     match (arguments.nth(1).as_deref(), arguments.next()) {
         (Some("keeper"), None) => mcpvisor_process::keeper_main(),
+        (Some("guardian"), Some(cgroup)) => mcpvisor_process::guardian_main(cgroup.as_ref()),
         (Some("role"), Some(role)) => world::play(&role),
         _ => harness::run(&tests()),
     }
@@ -43,7 +45,7 @@ fn tests() -> Vec<Test> {
             all.push(Test::new("keeper", name, ContainmentKind::Keeper, *test));
         }
     }
-    for (name, test) in cgroups::TESTS {
+    for (name, test) in cgroups::TESTS.iter().chain(guarding::TESTS) {
         all.push(Test::new("cgroup", name, ContainmentKind::Cgroup, *test));
     }
     for (name, test) in keepers::TESTS {

@@ -84,7 +84,7 @@ impl World {
         if let Some(cgroup) = cgroup {
             assert!(!cgroup.exists(), "{} is left", cgroup.display());
         }
-        assert_eq!(children(), Vec::<u32>::new(), "children are left");
+        assert_eq!(all_children(), Vec::<u32>::new(), "children are left");
     }
 }
 
@@ -219,13 +219,32 @@ pub(crate) fn sh(script: &str) -> LaunchSpec {
 pub(crate) fn own_cgroup() -> PathBuf {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap();
     let path = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap().to_owned();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).unwrap();
-    Path::new(mount.split(' ').nth(4).unwrap()).join(path)
+    cgroup_mount().join(path)
 }
 
-/// Our own children, whoever adopted them.
+/// Where the cgroups are mounted.
+pub(crate) fn cgroup_mount() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).unwrap();
+    PathBuf::from(mount.split(' ').nth(4).unwrap())
+}
+
+/// Our own children, whoever adopted them, but for our guardian.
 pub(crate) fn children() -> Vec<u32> {
+    all_children().into_iter().filter(|pid| !is_guardian(*pid)).collect()
+}
+
+/// Our guardian.
+pub(crate) fn guardian() -> Option<u32> {
+    all_children().into_iter().find(|pid| is_guardian(*pid))
+}
+
+fn is_guardian(pid: u32) -> bool {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command.split(|byte| *byte == 0).nth(1) == Some(b"guardian")
+}
+
+fn all_children() -> Vec<u32> {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let lists = threads.filter_map(|task| fs::read_to_string(task.unwrap().path().join("children")).ok());
     let mut all: Vec<u32> = lists
@@ -266,6 +285,7 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn play(role: &str) -> ! {
     match role {
         "daemon" => crate::keepers::play_daemon(),
+        "guarded" => crate::guarding::play_daemon(),
         "detach" => crate::asking::play_detach(),
         other => panic!("no role {other}"),
     }

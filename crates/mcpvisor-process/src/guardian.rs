@@ -1,0 +1,66 @@
+//! The guardian: a small process that outlives the daemon by as long as it takes to kill what the daemon leaves in its cgroups.
+//! (What is in keepers needs none: each keeper is a guardian of its own.)
+use crate::cgroup::Tree;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, getppid, pidfd_open};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What the daemon says before it ends in good order.
+pub(crate) const DISMISSED: &[u8] = b"q";
+/// How long the kill is repeated. What then still lives hangs in the kernel, where the kill waits for it; the cgroup is left for
+/// the next start's sweep.
+const LONGEST_END: Duration = Duration::from_secs(2);
+
+/// The main function of a guardian process (see [`Options::keeper_command`](crate::Options::keeper_command)); never returns.
+///
+/// `cgroup` is the folder of the instance's cgroup. Descriptor 0 is the read end of a pipe whose other end the daemon alone has.
+/// When it closes without a word, because the daemon is gone, everything in the cgroup is killed and the cgroup is removed.
+pub fn guardian_main(cgroup: &Path) -> ! {
+    std::process::exit(i32::from(run(cgroup).is_err()))
+}
+
+fn run(cgroup: &Path) -> io::Result<()> {
+    let tree = Tree::of_instance(cgroup)?;
+    // Opened now: when it is needed the machine may have no descriptor to give.
+    let kill = tree.kill_all_file()?;
+    let parent = parent();
+    if is_dismissed(parent.as_ref())? {
+        return Ok(());
+    }
+    // As soon as may be; `clear` repeats it. All threads of the daemon are gone, so that nothing more is born in there but by what
+    // is killed here.
+    let _ = rustix::io::write(&kill, b"1");
+    tree.clear(Instant::now() + LONGEST_END)
+}
+
+/// The daemon, while it lives. A server that is being born holds a copy of the daemon's end of the pipe until it executes its
+/// program; should it hang before that, this tells of the daemon's death all the same.
+fn parent() -> Option<OwnedFd> {
+    pidfd_open(getppid()?, PidfdFlags::empty()).ok()
+}
+
+/// Waits for the daemon's end. True: it ended in good order.
+fn is_dismissed(parent: Option<&OwnedFd>) -> io::Result<bool> {
+    let stdin = rustix::stdio::stdin();
+    loop {
+        let told = PollFd::from_borrowed_fd(stdin, PollFlags::IN);
+        let mut all = vec![told];
+        all.extend(parent.map(|parent| PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::IN)));
+        match poll(&mut all, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        if all.first().is_some_and(|told| !told.revents().is_empty()) {
+            let mut word = [0_u8; 1];
+            return Ok(rustix::io::read(stdin, &mut word[..])? > 0);
+        }
+        if all.get(1).is_some_and(|parent| !parent.revents().is_empty()) {
+            return Ok(false);
+        }
+    }
+}
