@@ -1,6 +1,6 @@
 //! Tools of the tests of mcpvisor: scenes, the daemon harness, clients and the leak oracle.
 //!
-//! A test is a [`scene`]: everything that it starts is started through the [`Scene`], which marks it (by environment, by a
+//! A test is a [`scene()`]: everything that it starts is started through the [`Scene`], which marks it (by environment, by a
 //! cgroup of its own and by ancestry), and when the test's closure has returned the oracle looks for whatever is left. A
 //! test that forgets to look for leaks can't be written.
 mod binaries;

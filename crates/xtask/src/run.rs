@@ -31,11 +31,59 @@ pub(crate) fn is_there(mut command: Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
+/// Who runs the tests, and so how their end is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runner {
+    /// `cargo nextest run`.
+    Nextest,
+    /// `cargo test`.
+    Cargo,
+}
+
+/// What closes a run.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    /// The runner's own lines, and those of what failed.
+    pub(crate) lines: Vec<String>,
+    running: String,
+}
+
+impl Closing {
+    fn take(&mut self, runner: Runner, line: &str) {
+        let line = line.trim();
+        match runner {
+            Runner::Nextest => {
+                // What failed is told when it fails, and again behind the summary.
+                let behind = self.lines.iter().any(|kept| kept.starts_with("Summary ["));
+                let failed = ["FAIL [", "TIMEOUT [", "SIGABRT [", "LEAK-FAIL ["]
+                    .iter()
+                    .any(|word| line.starts_with(word));
+                if line.starts_with("Summary [") || (behind && failed) {
+                    self.lines.push(line.to_owned());
+                }
+            }
+            Runner::Cargo => {
+                if let Some(name) = line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests "))
+                {
+                    name.split(" (").next().unwrap_or(name).clone_into(&mut self.running);
+                }
+                let told =
+                    line.starts_with("test result:") && !line.contains(" 0 passed; 0 failed; 0 ignored");
+                if told {
+                    self.lines.push(format!("{line}   {}", self.running));
+                } else if line.starts_with("test ") && line.ends_with("FAILED") {
+                    self.lines.push(line.to_owned());
+                }
+            }
+        }
+    }
+}
+
 /// Runs a test runner, passes on what it says, and keeps the lines that close it.
 ///
 /// # Errors
 /// Where it can't be started; `Ok(false)` where it fails.
-pub(crate) fn runner(mut command: Command, closing: &mut Vec<String>) -> Result<bool, String> {
+pub(crate) fn tests(mut command: Command, runner: Runner, closing: &mut Closing) -> Result<bool, String> {
     eprintln!("xtask: {}", shown(&command));
     // Cargo tells on stderr which binary runs, libtest on stdout what became of it: one stream keeps their order.
     let (reader, writer) = std::io::pipe().map_err(|error| format!("failed to make a pipe: {error}"))?;
@@ -45,26 +93,12 @@ pub(crate) fn runner(mut command: Command, closing: &mut Vec<String>) -> Result<
         command.spawn().map_err(|error| format!("failed to start {}: {error}", shown(&command)))?;
     // Our own ends of the pipe go with the command.
     drop(command);
-    let mut running = String::new();
     for line in BufReader::new(reader).split(b'\n') {
         let Ok(line) = line else { break };
-        let line = String::from_utf8_lossy(&line).into_owned();
+        let line = String::from_utf8_lossy(&line);
         println!("{line}");
-        let trimmed = line.trim_start();
-        if let Some(name) = trimmed.strip_prefix("Running ").or_else(|| trimmed.strip_prefix("Doc-tests ")) {
-            name.split(" (").next().unwrap_or(name).clone_into(&mut running);
-        }
-        if trimmed.starts_with("test result:") {
-            closing.push(format!("{trimmed}   {running}"));
-        } else if trimmed.starts_with("Summary [") || trimmed.starts_with("FAIL [") || is_failure(trimmed) {
-            closing.push(trimmed.to_owned());
-        }
+        closing.take(runner, &line);
     }
     let status = child.wait().map_err(|error| format!("failed to wait: {error}"))?;
     Ok(status.success())
-}
-
-/// `test NAME ... FAILED`, of libtest.
-fn is_failure(line: &str) -> bool {
-    line.starts_with("test ") && line.ends_with("FAILED")
 }

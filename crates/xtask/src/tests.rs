@@ -1,6 +1,6 @@
 //! Running the tests.
-use crate::real;
-use crate::run::{cargo, is_there, run, runner};
+use crate::run::{Closing, Runner, cargo, is_there, run};
+use crate::{real, run as running};
 
 /// How many end-to-end tests run at once under `cargo test`: most of their time they wait for graces.
 const AT_ONCE: &str = "--test-threads=6";
@@ -12,23 +12,23 @@ const AT_ONCE: &str = "--test-threads=6";
 /// Where anything fails.
 pub(crate) fn all(more: &[String]) -> Result<(), String> {
     build()?;
-    let mut closing = Vec::new();
+    let mut closing = Closing::default();
     let mut good = true;
     if is_there(cargo(&["nextest", "--version"])) {
         let mut nextest = cargo(&["nextest", "run", "--workspace"]);
         nextest.args(more);
-        good &= runner(nextest, &mut closing)?;
-        good &= runner(cargo(&["test", "--workspace", "--doc"]), &mut closing)?;
+        good &= running::tests(nextest, Runner::Nextest, &mut closing)?;
+        good &= running::tests(cargo(&["test", "--workspace", "--doc"]), Runner::Cargo, &mut closing)?;
     } else {
         // Without nextest: first everything but the end-to-end tests, then these, many at once.
         let mut rest = cargo(&["test", "--workspace", "--exclude", "mcpvisor-tests", "--no-fail-fast"]);
         rest.args(more);
-        good &= runner(rest, &mut closing)?;
+        good &= running::tests(rest, Runner::Cargo, &mut closing)?;
         let mut tests = cargo(&["test", "--workspace", "--test", "e2e"]);
         tests.args(more).args(["--", AT_ONCE]);
-        good &= runner(tests, &mut closing)?;
+        good &= running::tests(tests, Runner::Cargo, &mut closing)?;
     }
-    conclude(good, &closing)
+    conclude(good, &closing.lines)
 }
 
 /// The end-to-end tests whose names contain one of the words.
@@ -37,11 +37,11 @@ pub(crate) fn all(more: &[String]) -> Result<(), String> {
 /// Where anything fails.
 pub(crate) fn end_to_end(filters: &[String]) -> Result<(), String> {
     build()?;
-    let mut closing = Vec::new();
+    let mut closing = Closing::default();
     let mut tests = cargo(&["test", "--workspace", "--test", "e2e", "--", AT_ONCE]);
     tests.args(filters);
-    let good = runner(tests, &mut closing)?;
-    conclude(good, &closing)
+    let good = running::tests(tests, Runner::Cargo, &mut closing)?;
+    conclude(good, &closing.lines)
 }
 
 /// The programs that the end-to-end tests drive, and what they drive them against.
