@@ -11,11 +11,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 pub(crate) const TESTS: &[Named] = &[
-    ("g36_a_daemon_that_is_killed_leaves_nothing", daemon_killed),
-    ("g36_a_guardian_that_is_killed_is_replaced", guardian_killed),
-    ("a_guardian_is_small_and_deaf", traits),
-    ("g36_the_next_start_sweeps", swept),
-    ("g36_two_daemons_that_live_leave_each_other_alone", two_daemons),
+    ("g36_a_daemon_that_is_killed_leaves_nothing", g36_a_daemon_that_is_killed_leaves_nothing),
+    ("g36_a_guardian_that_is_killed_is_replaced", g36_a_guardian_that_is_killed_is_replaced),
+    ("a_guardian_is_small_and_deaf", a_guardian_is_small_and_deaf),
+    ("g36_the_next_start_sweeps", g36_the_next_start_sweeps),
+    ("g36_two_daemons_that_live_leave_each_other_alone", g36_two_daemons_that_live_leave_each_other_alone),
 ];
 
 /// A daemon with a server and its escapee.
@@ -46,7 +46,7 @@ fn all_gone(pids: &[u32]) -> bool {
 }
 
 /// Negative control: without the guardian the helper outlived its daemon, and the wait for its end was in vain.
-fn daemon_killed(kind: ContainmentKind) {
+fn g36_a_daemon_that_is_killed_leaves_nothing(kind: ContainmentKind) {
     let world = World::start(kind);
     let daemon = script(&world, "exec $ME");
     let text = daemon.read_until("up");
@@ -60,7 +60,7 @@ fn daemon_killed(kind: ContainmentKind) {
     world.end();
 }
 
-fn guardian_killed(kind: ContainmentKind) {
+fn g36_a_guardian_that_is_killed_is_replaced(kind: ContainmentKind) {
     let world = World::start(kind);
     let server = world.launch(sh("exec sleep 1000"));
     let mut last = 0;
@@ -78,7 +78,7 @@ fn guardian_killed(kind: ContainmentKind) {
     world.end();
 }
 
-fn traits(kind: ContainmentKind) {
+fn a_guardian_is_small_and_deaf(kind: ContainmentKind) {
     let world = World::start(kind);
     let server = world.launch(sh("exec sleep 1000"));
     eventually("the guardian", || guardian().is_some());
@@ -129,7 +129,7 @@ mod libc_number {
 }
 
 /// Both the daemon and its guardian are killed. Negative control: without the sweep the helper still lived when the second daemon was up.
-fn swept(kind: ContainmentKind) {
+fn g36_the_next_start_sweeps(kind: ContainmentKind) {
     let world = World::start(kind);
     let daemons = script(&world, "$ME; echo next; exec $ME");
     let text = daemons.read_until("up");
@@ -148,7 +148,7 @@ fn swept(kind: ContainmentKind) {
 }
 
 /// They start at the same moment, below the same cgroup. Negative control: without the lock one swept the other's server.
-fn two_daemons(kind: ContainmentKind) {
+fn g36_two_daemons_that_live_leave_each_other_alone(kind: ContainmentKind) {
     let world = World::start(kind);
     let daemons = script(&world, "$ME & $ME & wait");
     let mut text = String::new();

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) const TESTS: &[Named] = &[
     ("a_keeper_that_is_killed", killed),
     ("a_keeper_that_is_stopped", stopped),
-    ("a_daemon_that_is_killed_leaves_nothing", daemon_killed),
+    ("a_daemon_that_is_killed_leaves_nothing", a_daemon_that_is_killed_leaves_nothing),
     ("a_keeper_can_not_be_started", no_keeper),
 ];
 
@@ -68,7 +68,7 @@ pub(crate) fn play_daemon() -> ! {
 }
 
 /// G36, for keepers.
-fn daemon_killed(kind: ContainmentKind) {
+fn a_daemon_that_is_killed_leaves_nothing(kind: ContainmentKind) {
     // The daemon itself is contained by another one, so that a failure of this test leaves nothing either.
     let world = World::start(kind);
     let me = std::env::current_exe().unwrap();
