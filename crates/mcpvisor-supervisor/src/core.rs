@@ -3,7 +3,7 @@ use crate::clock::Clock;
 use crate::record::{SessionRecord, lock};
 use crate::registry_actor::RegistryMsg;
 use mcpvisor_lifecycle::registry::{RegistryConfig, RegistryEvent};
-use mcpvisor_lifecycle::{Generation, RequestId, SessionId, Uid};
+use mcpvisor_lifecycle::{Generation, KeyRef, RequestId, SessionId, Uid};
 use mcpvisor_process::Containment;
 use ractor::ActorRef;
 use std::collections::BTreeMap;
@@ -42,6 +42,13 @@ impl Counters {
     }
 }
 
+#[derive(Default)]
+struct Records {
+    all: BTreeMap<SessionId, Arc<SessionRecord>>,
+    /// The last that held each key.
+    latest: BTreeMap<KeyRef, SessionId>,
+}
+
 /// See the module.
 pub(crate) struct Core {
     pub(crate) containment: Containment,
@@ -52,7 +59,7 @@ pub(crate) struct Core {
     /// The number of sessions left, once a shutdown is complete.
     pub(crate) finished: watch::Sender<Option<usize>>,
     config: Mutex<RegistryConfig>,
-    records: Mutex<BTreeMap<SessionId, Arc<SessionRecord>>>,
+    records: Mutex<Records>,
     last_generations: Mutex<BTreeMap<Uid, Generation>>,
     next_request: AtomicU64,
 }
@@ -98,23 +105,38 @@ impl Core {
     }
 
     pub(crate) fn remember(&self, record: &Arc<SessionRecord>) {
-        lock(&self.records).insert(record.id, Arc::clone(record));
+        {
+            let mut records = lock(&self.records);
+            records.latest.insert(record.key.clone(), record.id);
+            records.all.insert(record.id, Arc::clone(record));
+        }
         let mut last = lock(&self.last_generations);
         let highest = last.entry(record.id.uid).or_insert(record.id.generation);
         *highest = (*highest).max(record.id.generation);
     }
 
     pub(crate) fn forget(&self, session: SessionId) {
-        lock(&self.records).remove(&session);
+        let mut records = lock(&self.records);
+        if let Some(record) = records.all.remove(&session)
+            && records.latest.get(&record.key) == Some(&session)
+        {
+            records.latest.remove(&record.key);
+        }
     }
 
     pub(crate) fn record(&self, session: SessionId) -> Option<Arc<SessionRecord>> {
-        lock(&self.records).get(&session).cloned()
+        lock(&self.records).all.get(&session).cloned()
+    }
+
+    /// The last that held a key.
+    pub(crate) fn latest(&self, key: &KeyRef) -> Option<Arc<SessionRecord>> {
+        let records = lock(&self.records);
+        records.latest.get(key).and_then(|session| records.all.get(session)).cloned()
     }
 
     /// All that are remembered, the ended ones too, in order of owner and generation.
     pub(crate) fn records(&self) -> Vec<Arc<SessionRecord>> {
-        lock(&self.records).values().cloned().collect()
+        lock(&self.records).all.values().cloned().collect()
     }
 
     pub(crate) fn last_generations(&self) -> Vec<(Uid, Generation)> {

@@ -11,6 +11,7 @@ use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
+use mcpvisor_mcp::text::printable;
 use mcpvisor_process::{ContainmentKind, Exit, ScopeId};
 use ractor::ActorRef;
 use std::collections::BTreeMap;
@@ -142,11 +143,16 @@ pub(crate) fn scope_name(id: SessionId) -> Arc<str> {
     format!("{}-{}", id.uid.0, id.generation.0).into()
 }
 
+/// How much of an ended server's stderr is kept with its tombstone, in bytes.
+const KEPT_STDERR: usize = 4096;
+
 /// A server of a session.
 pub(crate) struct ServerRecord {
     /// Its place in the session's definition.
     pub(crate) index: usize,
     pub(crate) spec: ServerSpec,
+    /// How it is started: its actor takes it, so that what is remembered of an ended session is small.
+    launch: Mutex<Option<Box<ServerSpec>>>,
     /// The stderr of its newest process; those who follow it hear of the next one, and of the session's end.
     pub(crate) stderr: watch::Sender<Option<StderrLog>>,
     /// Told when `exit` is written.
@@ -182,10 +188,13 @@ pub(crate) struct ServerLive {
 }
 
 impl ServerRecord {
-    fn new(index: usize, spec: ServerSpec) -> Self {
+    fn new(index: usize, mut spec: ServerSpec) -> Self {
+        let launch = Mutex::new(Some(Box::new(spec.clone())));
+        (spec.args, spec.env, spec.limits) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             index,
             spec,
+            launch,
             stderr: watch::Sender::new(None),
             exited: Notify::new(),
             live: Mutex::new(ServerLive {
@@ -213,6 +222,38 @@ impl ServerRecord {
 
     pub(crate) fn live(&self) -> MutexGuard<'_, ServerLive> {
         lock(&self.live)
+    }
+
+    /// The whole definition, once.
+    pub(crate) fn take_launch(&self) -> Option<Box<ServerSpec>> {
+        lock(&self.launch).take()
+    }
+
+    /// The session has ended: keeps the end of the stderr and nothing else that is large. Those who follow it hear of the end.
+    pub(crate) fn shrink(&self) {
+        drop(self.take_launch());
+        let log = self.stderr.send_replace(None);
+        let mut live = self.live();
+        let mut lines = std::mem::take(&mut live.past_stderr);
+        lines.extend(log.iter().flat_map(|log| log.lines(usize::MAX)));
+        let mut bytes = 0;
+        let kept = lines.iter().rev().take_while(|line| {
+            bytes += line.bytes.len();
+            bytes <= KEPT_STDERR
+        });
+        let kept = kept.count();
+        live.past_stderr = lines.split_off(lines.len() - kept);
+        live.past_stderr.shrink_to_fit();
+    }
+
+    /// The end of its stderr, escaped, at most about `most` bytes.
+    pub(crate) fn stderr_tail(&self, most: usize) -> String {
+        if let Some(log) = &*self.stderr.borrow() {
+            return log.tail(most);
+        }
+        let live = self.live();
+        let lines = live.past_stderr.iter().map(|line| printable(&line.bytes, most));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// The scope of its newest process, unless it is known to be empty.

@@ -7,7 +7,7 @@ mod launch;
 
 use self::failure::launch_cause;
 use self::launch::launch_spec;
-use crate::api::{DirectStreams, StartFailure};
+use crate::api::{DirectStreams, ServerSpec, StartFailure};
 use crate::certificate;
 use crate::clock::{Alarm, Clock};
 use crate::direct;
@@ -73,6 +73,7 @@ pub(crate) struct Driver {
     /// Why the newest incarnation could not be used, in words, until it is reported.
     cause: Option<(&'static str, String)>,
     span: tracing::Span,
+    spec: Box<ServerSpec>,
 }
 
 impl Actor for ServerActor {
@@ -87,7 +88,8 @@ impl Actor for ServerActor {
     ) -> Result<Driver, ActorProcessingErr> {
         let machine = Server::new(config(&arguments));
         let span = arguments.session.server_span(&arguments.record);
-        Ok(Driver { machine, arguments, alarm: Alarm::default(), hang_up: None, cause: None, span })
+        let spec = arguments.record.take_launch().ok_or("a server's definition was taken twice")?;
+        Ok(Driver { machine, arguments, alarm: Alarm::default(), hang_up: None, cause: None, span, spec })
     }
 
     async fn handle(
@@ -215,7 +217,7 @@ impl Driver {
                 }
             },
         };
-        let spec = launch_spec(&arguments.record, stdio, cwd);
+        let spec = launch_spec(&self.spec, stdio, cwd);
         let scope = self.scope(incarnation);
         let arguments = &self.arguments;
         let Some(_may_launch) = arguments.session.may_launch() else {

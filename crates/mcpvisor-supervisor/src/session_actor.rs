@@ -237,7 +237,7 @@ impl Driver {
         if !matches!(state, SessionState::Closed | SessionState::Failed) {
             self.record.live().state = state;
         }
-        tracing::info!(state = ?state, "session changed");
+        tracing::debug!(state = ?state, "session changed");
     }
 
     // What is lost, and what can't be killed.
@@ -316,10 +316,7 @@ impl Core {
             live.state = state;
             live.actor = None;
         }
-        for server in &record.servers {
-            // Those who follow its stderr look whether the session has ended.
-            server.stderr.send_modify(|_| ());
-        }
+        record.servers.iter().for_each(|server| server.shrink());
         self.send(RegistryMsg::Event(RegistryEvent::SessionEnded { session: record.id, ended }));
     }
 }

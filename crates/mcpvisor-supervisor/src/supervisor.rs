@@ -231,12 +231,10 @@ impl Supervisor {
 
     /// The record that a target means now, for the case that the registry is lost.
     fn current(&self, target: &Target) -> Option<Arc<SessionRecord>> {
-        let mut records = self.core.records();
-        records.retain(|record| {
-            record.key == target.key
-                && target.generation.is_none_or(|generation| record.id.generation == generation)
-        });
-        records.pop()
+        match target.generation {
+            None => self.core.latest(&target.key),
+            Some(generation) => self.core.record(SessionId { uid: target.key.uid, generation }),
+        }
     }
 
     fn view(&self, record: &SessionRecord) -> SessionView {

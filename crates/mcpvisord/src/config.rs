@@ -112,7 +112,7 @@ impl Default for Daemon {
             max_sessions_per_tenant: 200,
             max_line: 64 << 20,
             containment: Containment::Auto,
-            tombstones: 10_000,
+            tombstones: 1000,
             tombstone_age: Duration::from_secs(3600),
             allow_commands: Vec::new(),
             socket_mode: 0o600,

@@ -1,10 +1,9 @@
 //! What a server's definition means to the process layer.
-use crate::record::ServerRecord;
+use crate::api::ServerSpec;
 use mcpvisor_process::{Cwd, LaunchSpec, Stdio};
 use std::os::fd::OwnedFd;
 
-pub(super) fn launch_spec(record: &ServerRecord, stdio: Stdio, cwd: Option<OwnedFd>) -> LaunchSpec {
-    let spec = &record.spec;
+pub(super) fn launch_spec(spec: &ServerSpec, stdio: Stdio, cwd: Option<OwnedFd>) -> LaunchSpec {
     LaunchSpec {
         program: spec.program.clone(),
         args: spec.args.clone(),

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// When to try again after a refusal for lack of capacity: about as long as a polite teardown takes.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// How much of a server's stderr goes with the failure of a call, in bytes.
+const CALL_TAIL: usize = 2048;
+
 /// The registry's actor ended before it answered.
 pub(super) fn lost() -> Failure {
     Failure::Internal("the registry was lost; its sessions are being reaped".to_owned())
@@ -50,12 +53,9 @@ pub(super) fn call_failure(error: CallError, server: &ServerName, record: &Sessi
         CallError::Overloaded => Failure::Overloaded,
         CallError::ServerExited => {
             let (exit, stderr_tail) = match record.server(server) {
-                Some(server) => {
-                    (server.live().exit, server.stderr.borrow().as_ref().map(|stderr| stderr.tail(2048)))
-                }
-                None => (None, None),
+                Some(server) => (server.live().exit, server.stderr_tail(CALL_TAIL)),
+                None => (None, String::new()),
             };
-            let stderr_tail = stderr_tail.unwrap_or_default();
             Failure::ServerExited { server: server.clone(), exit, stderr_tail }
         }
         // The server's fault, and not the caller's.
