@@ -220,6 +220,8 @@ impl ServerRecord {
         }
     }
 
+    /// To be held for one statement or a block of its own: a guard in an expression lives to its end, and a second one in the
+    /// same expression waits for ever.
     pub(crate) fn live(&self) -> MutexGuard<'_, ServerLive> {
         lock(&self.live)
     }
@@ -244,6 +246,11 @@ impl ServerRecord {
         let kept = kept.count();
         live.past_stderr = lines.split_off(lines.len() - kept);
         live.past_stderr.shrink_to_fit();
+    }
+
+    /// How its main process ended.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        self.live().exit
     }
 
     /// The end of its stderr, escaped, at most about `most` bytes.

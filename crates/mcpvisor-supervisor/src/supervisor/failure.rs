@@ -53,7 +53,7 @@ pub(super) fn call_failure(error: CallError, server: &ServerName, record: &Sessi
         CallError::Overloaded => Failure::Overloaded,
         CallError::ServerExited => {
             let (exit, stderr_tail) = match record.server(server) {
-                Some(server) => (server.live().exit, server.stderr_tail(CALL_TAIL)),
+                Some(server) => (server.exit(), server.stderr_tail(CALL_TAIL)),
                 None => (None, String::new()),
             };
             Failure::ServerExited { server: server.clone(), exit, stderr_tail }
