@@ -60,6 +60,7 @@ impl Tree {
         let prefix = format!("{}/{}{}/", place.path, claim::PREFIX, instance.0);
         let mut tree = Self { dir, path: path.to_owned(), prefix, controllers: Vec::new() };
         tree.probe()?;
+        tree.quiet(".");
         enable_controllers(place);
         tree.controllers = tree.enable("");
         Ok(tree)
@@ -129,20 +130,32 @@ impl Tree {
                 Err(Errno::NOENT) if tries > 0 => {
                     tries -= 1;
                     match mkdirat(&self.dir, session.as_str(), mode) {
-                        Ok(()) if !self.controllers.is_empty() => drop(self.enable(&session)),
-                        Ok(()) | Err(Errno::EXIST) => {}
+                        Ok(()) => {
+                            self.quiet(&session);
+                            if !self.controllers.is_empty() {
+                                self.enable(&session);
+                            }
+                        }
+                        Err(Errno::EXIST) => {}
                         Err(error) => return Err(error.into()),
                     }
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+        self.quiet(&leaf);
         let made =
             self.limit(&leaf, limits).and_then(|()| self.open(&leaf, OFlags::PATH | OFlags::DIRECTORY));
         if made.is_err() {
             let _ = self.remove_dir(&leaf);
         }
         made
+    }
+
+    /// Turns the kernel's accounting of pressure off for one cgroup (Linux 6.1): it costs at each switch to a process in it, and
+    /// that of the cgroups above goes on. Where it can't be turned off, it stays on.
+    fn quiet(&self, dir: &str) {
+        let _ = self.write(&format!("{dir}/cgroup.pressure"), "0");
     }
 
     fn limit(&self, leaf: &str, limits: CgroupLimits) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! What the reaper's thread is told, and how.
 use crate::launch::{Key, Outcome};
-use crate::resolve::{Resolved, error};
+use crate::resolve::error;
 use crate::{
     LaunchError, LaunchErrorKind, LaunchSpec, Launched, Observer, ProcessInfo, Rung, ScopeFact, ScopeId,
     ScopeReport, ScopeStatus,
@@ -64,9 +64,9 @@ pub(crate) enum Command {
         born: Arc<AtomicI32>,
         result: io::Result<OwnedFd>,
     },
-    Resolved {
+    NotResolved {
         key: Key,
-        result: Box<Result<Resolved, LaunchError>>,
+        error: LaunchError,
     },
     Launched {
         key: Key,
@@ -142,7 +142,7 @@ pub(crate) fn answer_without_reaper(command: Command) {
         | Command::ReleaseSession { .. }
         | Command::Guarded { .. }
         | Command::End
-        | Command::Resolved { .. }
+        | Command::NotResolved { .. }
         | Command::Launched { .. }
         | Command::Commands { .. }
         | Command::Marked { .. }

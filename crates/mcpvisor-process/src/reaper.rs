@@ -259,7 +259,7 @@ impl Reaper {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Launch { scope, spec, observer, done } => self.launch(scope, *spec, observer, done),
-            Command::Resolved { key, result } => self.resolved(key, *result),
+            Command::NotResolved { key, error } => self.not_launched(key, error),
             Command::Launched { key, outcome } => self.launched(key, *outcome),
             Command::Observe { scope, observer } => self.observe(&scope, observer),
             Command::Climb { scope, rung } => {

@@ -44,9 +44,11 @@ impl Reaper {
         }
         let deadline = spec.deadline;
         let (wanted, cell) = Order::part(spec);
+        let cell = Arc::new(cell);
+        let marker = format!("{}/{}/{}", self.instance.0, id.session, id.leaf);
         let launching = Launching {
             done,
-            cell: Arc::new(cell),
+            cell: Arc::clone(&cell),
             command,
             wanted: wanted.describe(),
             deadline,
@@ -54,7 +56,7 @@ impl Reaper {
             kept: None,
         };
         let scope = Scope {
-            marker: format!("{}/{}/{}", self.instance.0, id.session, id.leaf),
+            marker: marker.clone(),
             id: id.clone(),
             observer,
             heir: false,
@@ -76,14 +78,15 @@ impl Reaper {
             empty: None,
         };
         self.scopes.insert(key, scope);
-        self.keys.insert(id, key);
+        self.keys.insert(id.clone(), key);
         let now = Instant::now();
         self.timers.set(now + deadline, Timer::LaunchDeadline(key));
         self.timers.set(now + LAUNCH_WAITS, Timer::LaunchWaits(key));
-        let mailbox = self.mailbox.clone();
-        let started = self.crew.run(move || {
-            let result = Box::new(resolve(wanted));
-            mailbox.send(Command::Resolved { key, result });
+        let (mailbox, launcher) = (self.mailbox.clone(), self.launcher.clone());
+        // What was found goes straight to the launch thread: whether the launch is still wanted, the cell tells.
+        let started = self.crew.run(move || match resolve(wanted) {
+            Ok(resolved) => launcher.submit(Job { key, scope: id, marker, cell, resolved }),
+            Err(error) => mailbox.send(Command::NotResolved { key, error }),
         });
         if let Err(e) = started {
             let text = format!("no thread to open its program on: {e}");
@@ -91,25 +94,8 @@ impl Reaper {
         }
     }
 
-    /// Program and directory are found, or not.
-    pub(super) fn resolved(&mut self, key: Key, result: Result<Resolved, LaunchError>) {
-        // It was withdrawn meanwhile: nothing is to be done with what was opened.
-        let Some(scope) = self.scopes.get(&key) else { return };
-        let Some(launch) = &scope.launch else { return };
-        match result {
-            Ok(resolved) => self.launcher.submit(Job {
-                key,
-                scope: scope.id.clone(),
-                marker: scope.marker.clone(),
-                cell: Arc::clone(&launch.cell),
-                resolved,
-            }),
-            Err(error) => self.not_launched(key, error),
-        }
-    }
-
-    /// Nothing was born and nothing will be: tells it and forgets the scope.
-    fn not_launched(&mut self, key: Key, error: LaunchError) {
+    /// Nothing was born and nothing will be: tells it and forgets the scope. One that was withdrawn is not known any more.
+    pub(super) fn not_launched(&mut self, key: Key, error: LaunchError) {
         let Some(launch) = self.scopes.get_mut(&key).and_then(|scope| scope.launch.take()) else { return };
         self.forget(key);
         let error = launch.verdict.unwrap_or(error);

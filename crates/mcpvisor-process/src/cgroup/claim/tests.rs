@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A folder below our own cgroup, or anywhere: flock(2) is the same.
 struct Base(std::path::PathBuf);
@@ -45,22 +46,32 @@ fn an_instance_is_made_once() {
     assert_eq!(make(&base.instance("a")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
 }
 
+/// Ends the sweeps, where the test fails too.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The race of the making with sweeps: whoever has made its folder has it, whatever sweeps there are meanwhile. Negative control:
 /// without the look whether the name still leads to the locked folder, a maker was left with a removed one.
 #[test]
 fn g36_a_folder_that_is_being_made_is_not_lost_to_sweeps() {
     let base = Base::new("race");
-    let over = std::sync::atomic::AtomicBool::new(false);
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !over.load(Ordering::Relaxed) {
                     for tree in abandoned(&base.0) {
                         let _ = fs::remove_dir(&tree.path);
                     }
                 }
             });
         }
+        let _end = Over(&over);
         for _ in 0..2000 {
             let path = base.instance("a");
             let dir = make(&path).unwrap();
@@ -71,6 +82,5 @@ fn g36_a_folder_that_is_being_made_is_not_lost_to_sweeps() {
             fs::remove_dir(path.join("s")).unwrap();
             fs::remove_dir(&path).unwrap();
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
