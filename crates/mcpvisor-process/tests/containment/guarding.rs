@@ -128,7 +128,8 @@ mod libc_number {
     pub(super) const PPOLL: &str = "73";
 }
 
-/// Both the daemon and its guardian are killed. Negative control: without the sweep the helper still lived when the second daemon was up.
+/// Both the daemon and its guardian are killed. Negative control: without the sweep the wait for the helper's
+/// end was in vain.
 fn g36_the_next_start_sweeps(kind: ContainmentKind) {
     let world = World::start(kind);
     let daemons = script(&world, "$ME; echo next; exec $ME");
@@ -147,7 +148,8 @@ fn g36_the_next_start_sweeps(kind: ContainmentKind) {
     world.end();
 }
 
-/// They start at the same moment, below the same cgroup. Negative control: without the lock one swept the other's server.
+/// They start at the same moment, below the same cgroup. Negative control: with a lock that both can have, one swept the
+/// other's server, which was never up.
 fn g36_two_daemons_that_live_leave_each_other_alone(kind: ContainmentKind) {
     let world = World::start(kind);
     let daemons = script(&world, "$ME & $ME & wait");
