@@ -212,7 +212,7 @@ impl Driver {
         let record = Arc::new(SessionRecord::new(session, key, &mut open, direct.is_some()));
         self.core.remember(&record);
         count(&self.core.counters.opened);
-        tracing::info!(parent: &record.span(), uid = key.uid.0, "session admitted");
+        tracing::debug!(parent: &record.span(), uid = key.uid.0, "session admitted");
         let arguments =
             SessionArguments { core: Arc::clone(&self.core), record: Arc::clone(&record), direct };
         match ActorRuntime::<SessionActor>::spawn_linked_instant(
