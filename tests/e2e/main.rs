@@ -5,12 +5,14 @@
 mod bad_input;
 mod cases_open;
 mod cases_run;
+mod demo;
 mod frozen;
 mod guarantees;
 mod lifecycle;
 mod many;
 mod real;
 mod run;
+mod shapes;
 mod signals;
 mod support;
 mod workspace;
