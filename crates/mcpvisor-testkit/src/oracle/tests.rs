@@ -75,11 +75,17 @@ fn an_orphan_that_was_seen_with_its_parent_is_seen_by_its_ancestry() {
     clean_up(&scene);
 }
 
+/// An instance id that no other test has, of this process or another.
+fn instance(which: char) -> String {
+    format!("{which}{:015x}", std::process::id())
+}
+
 #[test]
 fn a_process_of_a_daemon_of_the_scene_is_seen_by_its_scope() {
     let scene = Scene::new();
-    scene.know_instance("0123456789abcdef");
-    orphan(&scene, "env -i MCPVISOR_SCOPE=0123456789abcdef/1000-1 setsid sleep 300 >/dev/null 2>&1 &");
+    let instance = instance('a');
+    scene.know_instance(&instance);
+    orphan(&scene, &format!("env -i MCPVISOR_SCOPE={instance}/1000-1 setsid sleep 300 >/dev/null 2>&1 &"));
     assert!(senses(&scene.leaks(SHORT)).contains(&Sense::Scope));
     clean_up(&scene);
 }
@@ -87,8 +93,11 @@ fn a_process_of_a_daemon_of_the_scene_is_seen_by_its_scope() {
 #[test]
 fn a_process_of_another_daemon_is_not_seen_by_its_scope() {
     let (scene, other) = (Scene::new(), Scene::new());
-    scene.know_instance("0123456789abcdef");
-    orphan(&other, "env -i MCPVISOR_SCOPE=fedcba9876543210/1000-1 setsid sleep 300 >/dev/null 2>&1 &");
+    scene.know_instance(&instance('b'));
+    orphan(
+        &other,
+        &format!("env -i MCPVISOR_SCOPE={}/1000-1 setsid sleep 300 >/dev/null 2>&1 &", instance('c')),
+    );
     assert_eq!(scene.leaks(SHORT), vec![]);
     clean_up(&other);
 }
