@@ -128,6 +128,9 @@ pub struct Session {
     /// Why it failed, where it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<StartFailure>,
+    /// What is left of it, where it is quarantined.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remaining: Vec<RemainingProcess>,
 }
 
 /// Who owns a session.

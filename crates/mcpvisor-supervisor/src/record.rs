@@ -119,7 +119,10 @@ impl SessionRecord {
     }
 
     pub(crate) fn view(&self, clock: Clock, containment: ContainmentKind) -> SessionView {
-        let state = self.live().state;
+        let (state, certificate) = {
+            let live = self.live();
+            (live.state, live.certificate.clone())
+        };
         let in_flight = (!self.direct).then(|| self.gate.in_flight());
         SessionView {
             key: self.key.key.clone(),
@@ -134,6 +137,7 @@ impl SessionRecord {
             in_flight,
             containment,
             servers: self.servers.iter().map(|server| server.view(clock)).collect(),
+            certificate,
         }
     }
 }

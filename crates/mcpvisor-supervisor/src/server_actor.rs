@@ -27,7 +27,6 @@ use mcpvisor_process::{
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::task::AbortHandle;
 
 /// How much of a server's stderr an error carries, in bytes.
 const TAIL: usize = 4096;
@@ -69,7 +68,7 @@ pub(crate) struct Driver {
     arguments: ServerArguments,
     alarm: Alarm,
     /// Watches the client's hang-up in direct mode; holds the copy of stdin.
-    hang_up: Option<AbortHandle>,
+    hang_up: Option<direct::Watch>,
     /// Why the newest incarnation could not be used, in words, until it is reported.
     cause: Option<(&'static str, String)>,
     span: tracing::Span,
@@ -143,7 +142,15 @@ impl Driver {
             ServerMsg::RetryKill => ServerEvent::RetryKill,
             ServerMsg::Launched(incarnation, result) => self.launched(myself, incarnation, result),
             ServerMsg::Handshake(incarnation, result) => self.shook_hands(incarnation, result),
-            ServerMsg::Scope(incarnation, fact) => self.scope_told(incarnation, fact),
+            ServerMsg::Scope(incarnation, fact) => {
+                // Of two ends at about the same time the client's counts as the first: else a server that leaves at once would
+                // have a status or none by chance.
+                let is_exit = matches!(fact, ScopeFact::MainExited { .. });
+                if is_exit && self.hang_up.as_ref().is_some_and(direct::Watch::client_hung_up) {
+                    self.step(myself, ServerEvent::InputEnded { incarnation });
+                }
+                self.scope_told(incarnation, fact)
+            }
             ServerMsg::OutputEnded(incarnation) => ServerEvent::OutputEnded { incarnation },
             ServerMsg::InputEnded(incarnation) => {
                 self.arguments.containment.stdin_closed(&self.scope(incarnation));
@@ -380,9 +387,7 @@ impl Driver {
     }
 
     fn drop_hang_up(&mut self) {
-        if let Some(task) = self.hang_up.take() {
-            task.abort();
-        }
+        self.hang_up = None;
     }
 
     fn release(&mut self, incarnation: Incarnation) {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// The most requests in flight on one connection.
 const MOST_REQUESTS: usize = 1024;
@@ -118,13 +118,20 @@ impl Connection {
     async fn read(&self, stream: &UnixStream, tasks: &mut JoinSet<()>) {
         let mut wire = Wire::new(self.daemon.config.daemon.max_line);
         loop {
+            while let Some(ended) = tasks.try_join_next() {
+                self.handled(ended);
+            }
+            // A client that does not read its answers is not read either, and none has the daemon for itself (G39, G43).
+            tokio::task::coop::consume_budget().await;
+            tokio::select! {
+                low = self.outbox.low() => if !low { return },
+                _ = self.daemon.ended() => return,
+            }
             let received = tokio::select! {
                 biased;
                 received = wire.next(stream, asks_for_descriptors) => received,
                 Some(ended) = tasks.join_next() => {
-                    if let Err(error) = ended {
-                        tracing::error!(pid = self.peer.pid, %error, "a request's handler broke");
-                    }
+                    self.handled(ended);
                     continue;
                 }
                 _ = self.daemon.ended() => return,
@@ -145,6 +152,12 @@ impl Connection {
                     return;
                 }
             }
+        }
+    }
+
+    fn handled(&self, ended: Result<(), JoinError>) {
+        if let Err(error) = ended {
+            tracing::error!(pid = self.peer.pid, %error, "a request's handler broke");
         }
     }
 

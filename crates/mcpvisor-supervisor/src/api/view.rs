@@ -46,6 +46,8 @@ pub struct SessionView {
     pub containment: ContainmentKind,
     /// Its servers, as defined.
     pub servers: Vec<ServerView>,
+    /// The newest report: of a quarantine, or the final one.
+    pub certificate: Option<Arc<Certificate>>,
 }
 
 /// A server of a session, for `show`.

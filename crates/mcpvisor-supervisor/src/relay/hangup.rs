@@ -66,7 +66,7 @@ impl HangUp {
     }
 
     /// The state itself and not the event, so that any number may ask.
-    fn is_hung_up(&self) -> bool {
+    pub(crate) fn is_hung_up(&self) -> bool {
         let mut input = [PollFd::new(&self.input, PollFlags::RDHUP)];
         let told = poll(&mut input, Some(&Timespec::default())).is_ok_and(|count| count > 0);
         told && input[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)

@@ -25,6 +25,9 @@ impl Supervisor {
             return Err(Failure::Unsupported(why.to_owned()));
         }
         let state = record.live().state;
+        if state == SessionState::Quarantined {
+            return Err(Failure::Quarantined { session: record.id });
+        }
         if state == SessionState::Starting {
             let target = Target { generation: Some(record.id.generation), ..target };
             self.wait(target, Goal::Ready, None).await?;

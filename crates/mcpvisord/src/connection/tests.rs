@@ -240,3 +240,35 @@ async fn many_requests_are_answered_each_once() {
         assert!(seen.insert(client.receive().await["id"].as_u64().unwrap()));
     }
 }
+
+/// G39, G43: a client that asks and asks and never reads is not read any more. Without the wait for the outbox to be low, 900,000
+/// requests were taken, and the daemon grew to 1.8 GB.
+#[tokio::test]
+async fn g43_a_client_that_does_not_read_its_answers_is_not_read() {
+    let client = Client::new("").await;
+    let stream = client.stream.get_ref();
+    let line = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"no/such\"}\n".repeat(100);
+    let mut sent = 0;
+    loop {
+        // Held up for this long the daemon has not been in any other test.
+        let writable = tokio::time::timeout(Duration::from_secs(2), stream.writable()).await;
+        let Ok(writable) = writable else { break };
+        writable.unwrap();
+        match stream.try_write(&line) {
+            Ok(count) => sent += count,
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+        }
+        assert!(sent < 16 << 20, "the client is read without end");
+    }
+    // It is served again as soon as it reads.
+    let mut all = vec![0; 64 << 10];
+    let mut read = 0;
+    while read < 256 << 10 {
+        stream.readable().await.unwrap();
+        match stream.try_read(&mut all) {
+            Ok(0) => panic!("the connection was ended"),
+            Ok(count) => read += count,
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+        }
+    }
+}

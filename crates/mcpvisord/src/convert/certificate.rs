@@ -28,16 +28,19 @@ pub(crate) fn close_report(certificate: &Certificate) -> results::CloseReport {
             .map(|calls| results::DrainCounts { finished: calls.finished, cancelled: calls.cancelled }),
         duration_ms: Some(exact_milliseconds(certificate.duration)),
         servers: certificate.servers.iter().map(server).collect(),
-        remaining: certificate
-            .remaining
-            .iter()
-            .map(|(pid, command)| results::RemainingProcess { pid: *pid, command: command.clone() })
-            .collect(),
+        remaining: remaining(&certificate.remaining),
         acknowledged_after_us: certificate
             .acknowledged_after
             .map(|span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
         failure: certificate.failure.as_ref().map(start_failure),
     }
+}
+
+/// What is left of a quarantined session.
+pub(crate) fn remaining(left: &[(u32, String)]) -> Vec<results::RemainingProcess> {
+    let told =
+        |(pid, command): &(u32, String)| results::RemainingProcess { pid: *pid, command: command.clone() };
+    left.iter().map(told).collect()
 }
 
 /// The answer of a wait.

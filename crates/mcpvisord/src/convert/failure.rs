@@ -29,10 +29,12 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
             ),
         )
         .with("help", "`mcpvisor list` tells the sessions that there are"),
-        Failure::SessionExists { session } => {
-            of(ErrorKind::SessionExists, format!("{named} is open already with another definition"), session)
-                .with("help", "close it first, or take another key")
-        }
+        Failure::SessionExists { session } => of(
+            ErrorKind::SessionExists,
+            format!("{named} is open already, with another definition or for one that must not be joined"),
+            session,
+        )
+        .with("help", "close it first, or take another key"),
         Failure::SessionClosing { session } => {
             of(ErrorKind::SessionClosing, format!("{named} is being closed"), session)
         }

@@ -1,4 +1,5 @@
 //! A session and its servers.
+use super::certificate::{remaining, start_failure};
 use super::{count, milliseconds, names, timestamp};
 use mcpvisor_control::results;
 use mcpvisor_lifecycle::server::{Mode, ServerState};
@@ -6,7 +7,7 @@ use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_process::ContainmentKind;
 use mcpvisor_supervisor::{ServerView, SessionView};
 
-/// What `show` tells. `parent` and `failure` are not the view's to know.
+/// What `show` tells. `parent` is not the view's to know.
 pub(crate) fn session(view: &SessionView) -> results::Session {
     results::Session {
         key: names::key(&view.key),
@@ -22,7 +23,8 @@ pub(crate) fn session(view: &SessionView) -> results::Session {
         in_flight: view.in_flight.map(count),
         containment: containment(view.containment),
         servers: view.servers.iter().map(server).collect(),
-        failure: None,
+        failure: view.certificate.as_ref().and_then(|report| report.failure.as_ref()).map(start_failure),
+        remaining: view.certificate.as_ref().map_or_else(Vec::new, |report| remaining(&report.remaining)),
     }
 }
 
