@@ -2,6 +2,7 @@
 use crate::cgroup::TestCgroup;
 use crate::oracle::{Leak, Sightings};
 use crate::process::{self, Output, Process};
+use crate::wait::until;
 use crate::{binary, procfs, target_dir};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -74,7 +75,9 @@ pub(crate) fn stage(limit: Duration, last_look: Duration, play: impl FnOnce(&Arc
     let result = match ended.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => {
             scene.tell();
-            scene.sightings().end_all(&scene);
+            scene.end(watch);
+            // Nothing that the test may wait for lives any more: it ends, and its folder and cgroup go with it.
+            until(crate::SOON, || actor.is_finished().then_some(()));
             panic!("the test has not ended within {} s", limit.as_secs());
         }
         _ => actor.join(),
