@@ -1,7 +1,7 @@
 //! The daemon's own end, in order and otherwise, and what can't be killed.
 use crate::frozen::Freezer;
 use crate::support::{assert_closed, close, kind, main_pid, on_both, open, open_params, polite, python};
-use mcpvisor_testkit::{Daemon, SOON, Scene, Setup, Signal, ends_within, eventually, procfs};
+use mcpvisor_testkit::{Daemon, SOON, Scene, Setup, Signal, Stdio, ends_within, eventually, procfs, until};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -137,6 +137,27 @@ on_both! {
         open(&daemon, scene, "k", &polite(), &[]);
         close(&daemon, "k");
         drop(freezer);
+        daemon.finish();
+    };
+
+    /// G39: a shim does not wait for the kernel: it leaves when its session is quarantined, and says what is left.
+    g39_a_shim_leaves_a_quarantined_session = |scene, containment| {
+        let Some(freezer) = Freezer::create(&format!("g39-{containment}")) else { return };
+        let setup = Setup::on(containment)
+            .allow_error("session is quarantined")
+            .config("[timeouts]\nstdin_grace = \"200ms\"\nterm_grace = \"200ms\"\nkill_wait = \"500ms\"");
+        let daemon = Daemon::start(scene, &setup);
+        let mut shim = Stdio::start(daemon.run(scene, &["sleep", "300"]));
+        // With a keeper there are two processes.
+        let server = || daemon.session_processes().into_iter().find(|pid| procfs::command(*pid).starts_with("sleep"));
+        let pid = until(SOON, server).expect("the server runs");
+        freezer.freeze(pid);
+        shim.close_stdin();
+        assert_eq!(shim.wait(SOON).code(), Some(125));
+        assert!(shim.stderr_to_its_end().contains(&pid.to_string()), "it names what is left");
+        assert_eq!(daemon.status()["sessions"]["quarantined"], 1);
+        drop(freezer);
+        eventually("the end of what was frozen", SOON, || daemon.status()["sessions"]["used"] == 0);
         daemon.finish();
     };
 

@@ -41,6 +41,8 @@ pub(crate) struct SessionRecord {
     pub(crate) scope: Arc<str>,
     pub(crate) gate: Gate,
     pub(crate) servers: Vec<Arc<ServerRecord>>,
+    /// Told when it is quarantined, after its report is written.
+    pub(crate) quarantined: Notify,
     live: Mutex<SessionLive>,
     /// Set once the session is reaped without its actors: nothing is launched any more.
     condemned: Mutex<bool>,
@@ -73,6 +75,7 @@ impl SessionRecord {
             scope: scope_name(id),
             gate: Gate::default(),
             servers: servers.collect(),
+            quarantined: Notify::new(),
             live: Mutex::new(SessionLive {
                 state: SessionState::Starting,
                 closing: None,

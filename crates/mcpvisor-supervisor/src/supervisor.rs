@@ -158,7 +158,8 @@ impl Supervisor {
         }
     }
 
-    /// Waits until a session is closed, or ready.
+    /// Waits until a session is closed, or ready. Of a direct session a wait for closed is also answered, as not reached, when
+    /// it is quarantined.
     ///
     /// # Errors
     /// `NotFound` of a key that is not known (never taken for closed, G20); of a wait for ready, how the session ended.
@@ -169,23 +170,28 @@ impl Supervisor {
         deadline: Option<Instant>,
     ) -> Result<Waited, Failure> {
         let deadline = deadline.map(|at| self.core.clock.moment(at));
-        let (reply, _) = self
-            .ask(&target, |request, target| RegistryEvent::Wait { request, target, goal, deadline })
-            .await?;
+        let asked =
+            self.ask(&target, |request, target| RegistryEvent::Wait { request, target, goal, deadline });
+        // Who waits for a direct session's end is its shim, whose client must not wait for the kernel.
+        let direct = self.current(&target).filter(|record| record.direct && goal == Goal::Closed);
+        let (reply, _) = match direct {
+            None => asked.await?,
+            Some(record) => {
+                let quarantined = record.quarantined.notified();
+                tokio::select! {
+                    reply = asked => reply?,
+                    () = quarantined => return Ok(waited(&record, false)),
+                }
+            }
+        };
         match (reply.result, reply.record) {
             // The session ended while the registry was lost: it never became ready.
             (Ok(Answer::Closed { session }), Some(_)) if goal == Goal::Ready => {
                 Err(Failure::SessionFailed { session, failure: None })
             }
             (Ok(answer), Some(record)) => {
-                let live = record.live();
-                Ok(Waited {
-                    key: record.key.key.clone(),
-                    generation: record.id.generation,
-                    state: live.state,
-                    reached: matches!(answer, Answer::Reached { .. } | Answer::Closed { .. }),
-                    certificate: live.certificate.clone(),
-                })
+                let reached = matches!(answer, Answer::Reached { .. } | Answer::Closed { .. });
+                Ok(waited(&record, reached))
             }
             (Ok(_), None) => Err(Failure::Internal("an ended session has no record".to_owned())),
             (Err(refusal), record) => Err(failure(&refusal, record.as_deref())),
@@ -399,6 +405,17 @@ impl Supervisor {
     pub fn reconfigure(&self, config: RegistryConfig) {
         self.core.set_config(config.clone());
         self.core.tell(RegistryEvent::Reconfigure(config));
+    }
+}
+
+fn waited(record: &SessionRecord, reached: bool) -> Waited {
+    let live = record.live();
+    Waited {
+        key: record.key.key.clone(),
+        generation: record.id.generation,
+        state: live.state,
+        reached,
+        certificate: live.certificate.clone(),
     }
 }
 
