@@ -56,6 +56,16 @@ impl Catalogue {
                 published.entry(name).or_default().push((owner, Arc::clone(&tool.raw)));
             }
         }
+        // A server's other tool may have, with its prefix, the very same name: then nobody has it.
+        for of in servers {
+            for tool in &*of.tools {
+                let alone = plain.get(&tool.name).is_none_or(|claims| claims.len() < 2);
+                if let Some(owners) = published.get_mut(&prefixed(&of.server, &tool.name)).filter(|_| alone) {
+                    let owner = Owner { server: of.server.clone(), tool: tool.name.clone() };
+                    owners.push((owner, Arc::clone(&tool.raw)));
+                }
+            }
+        }
         Self { published, plain }
     }
 
@@ -124,7 +134,10 @@ mod tests {
     fn g27_a_prefixed_name_that_two_could_claim_is_refused() {
         let catalogue =
             Catalogue::new(&[server("a", &["x", "b__x"]), server("b", &["x"]), server("a__b", &["x"])]);
-        assert!(matches!(catalogue.find("a__b__x"), Meaning::Unknown | Meaning::One(_)));
+        // `x` of `a__b`, and `b__x` of `a`: both could be meant.
+        assert!(matches!(catalogue.find("a__b__x"), Meaning::Ambiguous(_)));
+        assert!(matches!(catalogue.find("b__x"), Meaning::Ambiguous(_)));
+        assert_eq!(catalogue.find("a__x"), owner("a", "x"));
         let clash = Catalogue::new(&[server("a", &["x"]), server("b", &["x"]), server("c", &["a__x"])]);
         assert!(matches!(clash.find("a__x"), Meaning::Ambiguous(_)));
         assert!(clash.tools().iter().all(|tool| tool.name != "a__x"));
