@@ -14,12 +14,12 @@ mod tombstones;
 mod types;
 
 pub use types::{
-    Answer, CapacityScope, CloseOptions, Counts, Goal, IfClosing, IfOpen, Open, Phase, Refusal,
+    Answer, CapacityScope, CloseOptions, Counts, Goal, IfClosing, IfOpen, Left, Open, Phase, Refusal,
     RegistryConfig, RegistryEffect, RegistryEvent, Target, Urgency,
 };
 
 use crate::seeded::Seeded;
-use crate::{Generation, KeyRef, Moment, RequestId, SessionId, SessionKey, Tenant, Uid};
+use crate::{Generation, KeyRef, Moment, RequestId, SessionId, SessionKey, Uid};
 use capacity::Usage;
 use close::Ask;
 use entry::Entry;
@@ -79,11 +79,7 @@ impl Registry {
     /// `SessionEnded`; `last` is the highest generation that was ever given per user. The driver reaps each of
     /// `left` without being asked to, as after `ReapLost`. Keys are distinct, by G1.
     #[must_use]
-    pub fn recover(
-        config: RegistryConfig,
-        left: Vec<(SessionId, KeyRef, Option<Tenant>)>,
-        last: Vec<(Uid, Generation)>,
-    ) -> Self {
+    pub fn recover(config: RegistryConfig, left: Vec<Left>, last: Vec<(Uid, Generation)>) -> Self {
         let mut registry = Self {
             config,
             fenced: false,
@@ -98,11 +94,12 @@ impl Registry {
             dropped: 0,
             seeded: Seeded::default(),
         };
-        for (session, key, tenant) in left {
+        for Left { session, key, tenant, direct } in left {
             let given = registry.given.entry(session.uid).or_insert(session.generation);
             *given = (*given).max(session.generation);
             registry.usage.take(session.uid, tenant.as_ref(), Phase::Dying);
             let mut entry = Entry::new(session, tenant, Phase::Dying);
+            entry.direct = direct;
             entry.lost = true;
             registry.keys.insert(session, key.clone());
             registry.entries.insert(key, entry);

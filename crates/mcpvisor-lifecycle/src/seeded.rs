@@ -34,12 +34,16 @@ pub enum Bug {
     G22ReadyAfterClose,
     /// A stop does not end a backoff.
     G29BackoffBeatsStop,
+    /// Of two ends at about the same time the server's own counts, and not its client's.
+    G34ExitBeatsHangUp,
+    /// Who waits for the end of a direct session waits for the kernel.
+    G39WaitOutlastsQuarantine,
 }
 
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::G1ReopenDoesNotWait,
         Self::G2NoSingleFlight,
         Self::G3OldFactsCount,
@@ -53,6 +57,8 @@ impl Bug {
         Self::G20WaitSaysClosedEarly,
         Self::G22ReadyAfterClose,
         Self::G29BackoffBeatsStop,
+        Self::G34ExitBeatsHangUp,
+        Self::G39WaitOutlastsQuarantine,
     ];
 }
 

@@ -128,8 +128,8 @@ impl Server {
                     self.end_by_force(now, &mut out);
                 }
             }
-            ServerEvent::MainExited { incarnation, normal } if current(incarnation) => {
-                self.main_exited(now, normal, &mut out);
+            ServerEvent::MainExited { incarnation, normal, hung_up } if current(incarnation) => {
+                self.main_exited(now, normal, hung_up, &mut out);
             }
             ServerEvent::OutputEnded { incarnation } if current(incarnation) => {
                 self.output_ended(now, &mut out);

@@ -43,6 +43,8 @@ impl Crew {
         let mut state = self.shared.lock();
         if state.idle > state.queue.len() {
             state.queue.push_back(Box::new(work));
+            // Not under the lock: the thread that is woken needs it.
+            drop(state);
             self.shared.work.notify_one();
             return Ok(());
         }

@@ -164,6 +164,5 @@ pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRec
         live.certificate = Some(Arc::new(certificate));
         live.state = state;
     }
-    record.quarantined.notify_waiters();
     core.send(RegistryMsg::Event(RegistryEvent::SessionQuarantined { session: record.id }));
 }

@@ -8,6 +8,7 @@ use crate::gate::Gate;
 use crate::relay::Connection;
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
+use mcpvisor_lifecycle::registry::Left;
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
@@ -41,8 +42,6 @@ pub(crate) struct SessionRecord {
     pub(crate) scope: Arc<str>,
     pub(crate) gate: Gate,
     pub(crate) servers: Vec<Arc<ServerRecord>>,
-    /// Told when it is quarantined, after its report is written.
-    pub(crate) quarantined: Notify,
     live: Mutex<SessionLive>,
     /// Set once the session is reaped without its actors: nothing is launched any more.
     condemned: Mutex<bool>,
@@ -75,7 +74,6 @@ impl SessionRecord {
             scope: scope_name(id),
             gate: Gate::default(),
             servers: servers.collect(),
-            quarantined: Notify::new(),
             live: Mutex::new(SessionLive {
                 state: SessionState::Starting,
                 closing: None,
@@ -95,6 +93,11 @@ impl SessionRecord {
     pub(crate) fn server_span(&self, server: &ServerRecord) -> tracing::Span {
         let (key, generation) = (&self.key.key, self.id.generation.0);
         tracing::info_span!(parent: None, "server", session = %key, generation, server = %server.spec.name)
+    }
+
+    /// What a registry that takes over must know of it.
+    pub(crate) fn left(&self) -> Left {
+        Left { session: self.id, key: self.key.clone(), tenant: self.tenant.clone(), direct: self.direct }
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, SessionLive> {

@@ -77,8 +77,7 @@ impl Actor for RegistryActor {
             core.records().into_iter().partition(|record| record.has_ended());
         // Its tombstones went with it; whoever waited for one of these holds the record.
         ended.iter().for_each(|record| core.forget(record.id));
-        let taken =
-            left.iter().map(|record| (record.id, record.key.clone(), record.tenant.clone())).collect();
+        let taken = left.iter().map(|record| record.left()).collect();
         let machine = Registry::recover(core.config(), taken, core.last_generations());
         for record in &left {
             lost::reap_session(&core, record);

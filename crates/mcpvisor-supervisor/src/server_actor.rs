@@ -142,15 +142,7 @@ impl Driver {
             ServerMsg::RetryKill => ServerEvent::RetryKill,
             ServerMsg::Launched(incarnation, result) => self.launched(myself, incarnation, result),
             ServerMsg::Handshake(incarnation, result) => self.shook_hands(incarnation, result),
-            ServerMsg::Scope(incarnation, fact) => {
-                // Of two ends at about the same time the client's counts as the first: else a server that leaves at once would
-                // have a status or none by chance.
-                let is_exit = matches!(fact, ScopeFact::MainExited { .. });
-                if is_exit && self.hang_up.as_ref().is_some_and(direct::Watch::client_hung_up) {
-                    self.step(myself, ServerEvent::InputEnded { incarnation });
-                }
-                self.scope_told(incarnation, fact)
-            }
+            ServerMsg::Scope(incarnation, fact) => self.scope_told(incarnation, fact),
             ServerMsg::OutputEnded(incarnation) => ServerEvent::OutputEnded { incarnation },
             ServerMsg::InputEnded(incarnation) => {
                 self.arguments.containment.stdin_closed(&self.scope(incarnation));
@@ -363,13 +355,14 @@ impl Driver {
     fn scope_told(&mut self, incarnation: Incarnation, fact: ScopeFact) -> ServerEvent {
         match fact {
             ScopeFact::MainExited { exit } => {
+                let hung_up = self.hang_up.as_ref().is_some_and(direct::Watch::client_hung_up);
                 if self.machine.incarnation() == Some(incarnation) {
                     self.arguments.record.live().exit = Some(exit);
                     self.arguments.record.exited.notify_waiters();
                     // The client must get its EPIPE: no copy of a dead server's stdin is held.
                     self.drop_hang_up();
                 }
-                ServerEvent::MainExited { incarnation, normal: exit == Exit::Code(0) }
+                ServerEvent::MainExited { incarnation, normal: exit == Exit::Code(0), hung_up }
             }
             ScopeFact::Empty { report } => {
                 if self.machine.incarnation() == Some(incarnation) {

@@ -83,6 +83,7 @@ impl Supervisor {
             definition: definition::digest(&request, id),
             if_closing: request.if_closing,
             if_open: request.if_open,
+            direct: request.direct.is_some(),
             wait: request.wait,
             deadline: request.deadline.map(|at| self.core.clock.moment(at)),
         };
@@ -170,20 +171,9 @@ impl Supervisor {
         deadline: Option<Instant>,
     ) -> Result<Waited, Failure> {
         let deadline = deadline.map(|at| self.core.clock.moment(at));
-        let asked =
-            self.ask(&target, |request, target| RegistryEvent::Wait { request, target, goal, deadline });
-        // Who waits for a direct session's end is its shim, whose client must not wait for the kernel.
-        let direct = self.current(&target).filter(|record| record.direct && goal == Goal::Closed);
-        let (reply, _) = match direct {
-            None => asked.await?,
-            Some(record) => {
-                let quarantined = record.quarantined.notified();
-                tokio::select! {
-                    reply = asked => reply?,
-                    () = quarantined => return Ok(waited(&record, false)),
-                }
-            }
-        };
+        let (reply, _) = self
+            .ask(&target, |request, target| RegistryEvent::Wait { request, target, goal, deadline })
+            .await?;
         match (reply.result, reply.record) {
             // The session ended while the registry was lost: it never became ready.
             (Ok(Answer::Closed { session }), Some(_)) if goal == Goal::Ready => {

@@ -71,12 +71,21 @@ impl Registry {
             return;
         };
         let early = phase == Phase::Dying && self.seeded.has(Bug::G20WaitSaysClosedEarly);
+        let quarantined = phase == Phase::Quarantined && self.is_told_of_quarantine(&ask.target.key);
         match goal {
+            Goal::Closed if quarantined => out.answer(request, Answer::Quarantined { session }),
             Goal::Ready if phase == Phase::Live => out.answer(request, Answer::Reached { session, goal }),
             Goal::Closed if early => out.answer(request, Answer::Reached { session, goal }),
             Goal::Ready => self.attend(now, ask, session, Role::WaitReady, out),
             Goal::Closed => self.attend(now, ask, session, Role::WaitClosed, out),
         }
+    }
+
+    /// Whether a wait for the end of the key's session is answered at its quarantine. Who waits for a direct session is its
+    /// client's, and that client must not wait for the kernel (G39).
+    pub(super) fn is_told_of_quarantine(&self, key: &KeyRef) -> bool {
+        let direct = self.entries.get(key).is_some_and(|entry| entry.direct);
+        direct && !self.seeded.has(Bug::G39WaitOutlastsQuarantine)
     }
 
     /// `kill`: the current generation only, and only where a kill has failed.

@@ -1,5 +1,5 @@
 //! A session that holds a key.
-use super::types::{Phase, Urgency};
+use super::types::{Open, Phase, Urgency};
 use crate::{RequestId, SessionId, Tenant};
 
 /// From admission to the proof of the end.
@@ -9,6 +9,8 @@ pub(super) struct Entry {
     pub(super) tenant: Option<Tenant>,
     /// None for a session that was taken over: nothing can join it.
     pub(super) definition: Option<u64>,
+    /// Its one server is its client's alone.
+    pub(super) direct: bool,
     pub(super) phase: Phase,
     /// The open that began it.
     pub(super) creator: Option<RequestId>,
@@ -33,6 +35,7 @@ pub(super) struct Entry {
 pub(super) struct Parked {
     pub(super) definition: u64,
     pub(super) tenant: Option<Tenant>,
+    pub(super) direct: bool,
     /// Never empty; the first begins the session.
     pub(super) opens: Vec<ParkedOpen>,
 }
@@ -52,6 +55,7 @@ impl Entry {
             session,
             tenant,
             definition: None,
+            direct: false,
             phase,
             creator: None,
             held: false,
@@ -62,5 +66,14 @@ impl Entry {
             waiting: Vec::new(),
             parked: None,
         }
+    }
+}
+
+impl Parked {
+    /// What is parked of one open, or admitted at once.
+    pub(super) fn of(open: Open) -> Self {
+        let first = ParkedOpen { request: open.request, wait: open.wait, deadline: open.deadline };
+        let Open { definition, tenant, direct, .. } = open;
+        Self { definition, tenant, direct, opens: vec![first] }
     }
 }

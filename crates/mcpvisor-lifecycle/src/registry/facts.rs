@@ -79,10 +79,12 @@ impl Registry {
         self.evict(now, out);
     }
 
-    /// The key stays blocked and counted; who waits for an outcome gets this one, who waits for the end goes on.
+    /// The key stays blocked and counted; who waits for an outcome gets this one, who waits for the end goes on, unless the
+    /// session is a direct one.
     pub(super) fn quarantined(&mut self, session: SessionId, out: &mut Effects) {
         let Some(key) = self.holds(session) else { return };
         self.unpark(&key, &Refusal::Quarantined { session }, out);
+        let told = self.is_told_of_quarantine(&key);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let refusal = unopened(session, entry.phase, entry.by_itself);
         self.usage.shift(entry.phase, Phase::Quarantined);
@@ -91,6 +93,9 @@ impl Registry {
         for request in std::mem::take(&mut entry.waiting) {
             match self.pending.role(request) {
                 Some(Role::Closer) => self.answer(request, Ok(Answer::Quarantined { session }), out),
+                Some(Role::WaitClosed) if told => {
+                    self.answer(request, Ok(Answer::Quarantined { session }), out);
+                }
                 Some(Role::Opener) => self.answer(request, Err(refusal.clone()), out),
                 _ => self.keep(&key, request),
             }

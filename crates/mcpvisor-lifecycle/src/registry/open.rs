@@ -1,5 +1,5 @@
 //! Admission: open, join, park, and the key's passing on.
-use super::entry::{Entry, Parked, ParkedOpen};
+use super::entry::{Entry, Parked};
 use super::pending::{Role, Waiting};
 use super::types::{Answer, CloseOptions, IfClosing, IfOpen, Open, Phase, Refusal, RegistryEffect};
 use super::{Effects, Registry};
@@ -12,8 +12,8 @@ impl Registry {
         let request = open.request;
         match self.place(now, &open) {
             Ok(Place::Free) => {
-                let parked = ParkedOpen { request, wait: open.wait, deadline: open.deadline };
-                self.admit(open.key, open.tenant, open.definition, &[parked], out);
+                let key = open.key.clone();
+                self.admit(key, Parked::of(open), out);
             }
             Ok(Place::Join) => self.join(&open, out),
             Ok(Place::Park) => self.park(open),
@@ -84,35 +84,25 @@ impl Registry {
         let Some(entry) = self.entries.get_mut(&open.key) else { return };
         let waiting = Waiting { session: entry.session, role: Role::Parked, deadline: open.deadline };
         self.pending.add(open.request, waiting);
-        let parked = ParkedOpen { request: open.request, wait: open.wait, deadline: open.deadline };
-        entry
-            .parked
-            .get_or_insert_with(|| Parked {
-                definition: open.definition,
-                tenant: open.tenant,
-                opens: Vec::new(),
-            })
-            .opens
-            .push(parked);
+        let open = Parked::of(open);
+        match &mut entry.parked {
+            Some(parked) => parked.opens.extend(open.opens),
+            None => entry.parked = Some(open),
+        }
     }
 
-    /// Takes a slot and the key for a new generation. `opens` is not empty.
-    fn admit(
-        &mut self,
-        key: KeyRef,
-        tenant: Option<Tenant>,
-        definition: u64,
-        opens: &[ParkedOpen],
-        out: &mut Effects,
-    ) {
+    /// Takes a slot and the key for a new generation.
+    fn admit(&mut self, key: KeyRef, parked: Parked, out: &mut Effects) {
+        let Parked { definition, tenant, direct, opens } = parked;
         let Some(first) = opens.first() else { return };
         let session = self.next_session(key.uid);
         self.usage.take(key.uid, tenant.as_ref(), Phase::Starting);
         let mut entry = Entry::new(session, tenant, Phase::Starting);
         entry.definition = Some(definition);
+        entry.direct = direct;
         entry.creator = Some(first.request);
         out.push(RegistryEffect::Start { session, key: key.clone(), request: first.request });
-        for open in opens {
+        for open in &opens {
             if open.wait {
                 entry.waiting.push(open.request);
                 self.pending
@@ -153,7 +143,7 @@ impl Registry {
             }
             return;
         }
-        self.admit(key, parked.tenant, parked.definition, &parked.opens, out);
+        self.admit(key, parked, out);
     }
 
     /// Ends the parking on a key, if there is one, with the same refusal for all.

@@ -1,5 +1,6 @@
 //! Limits and takeover, which the tables and scenarios with one user and one limit do not reach.
 use super::*;
+use crate::Tenant;
 use crate::session::{CloseReason, Ended};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ fn open(request: u64, key: KeyRef, tenant: Option<&str>) -> RegistryEvent {
         definition: 7,
         if_closing: IfClosing::Wait,
         if_open: IfOpen::Join,
+        direct: false,
         wait: true,
         deadline: None,
     })
@@ -129,12 +131,42 @@ fn g6_a_parked_open_takes_its_predecessors_slot() {
     assert_eq!(other.waiting_requests(), 1, "of the open of the other key");
 }
 
+fn left_behind(session: SessionId, direct: bool) -> Left {
+    Left { session, key: key(1, "k"), tenant: None, direct }
+}
+
+/// G39: who waits for a direct session's end is told of its quarantine, also by a registry that took it over; every other
+/// wait goes on.
+#[test]
+fn g39_a_wait_for_a_direct_session_is_answered_at_its_quarantine() {
+    let id = session(1, 7);
+    let wait = |request| RegistryEvent::Wait {
+        request: RequestId(request),
+        target: Target { key: key(1, "k"), generation: None },
+        goal: Goal::Closed,
+        deadline: None,
+    };
+    let told = |request| RegistryEffect::Reply {
+        request: RequestId(request),
+        result: Ok(Answer::Quarantined { session: id }),
+    };
+    for direct in [false, true] {
+        let mut registry = Registry::recover(config(1, 1, 1), vec![left_behind(id, direct)], vec![]);
+        assert_eq!(registry.step(NOW, wait(1)), [], "direct: {direct}");
+        let effects = registry.step(NOW, RegistryEvent::SessionQuarantined { session: id });
+        assert_eq!(effects == [told(1)], direct, "{effects:?}");
+        let effects = registry.step(NOW, wait(2));
+        assert_eq!(effects == [told(2)], direct, "{effects:?}");
+        assert_eq!(registry.waiting_requests(), if direct { 0 } else { 2 });
+    }
+}
+
 /// G36: what a former registry left blocks its keys and slots until it is gone; generations go on.
 #[test]
 fn g36_what_is_recovered_blocks_its_key_until_it_is_gone() {
     let left = session(1, 7);
     let mut registry =
-        Registry::recover(config(1, 1, 1), vec![(left, key(1, "k"), None)], vec![(Uid(1), Generation(3))]);
+        Registry::recover(config(1, 1, 1), vec![left_behind(left, false)], vec![(Uid(1), Generation(3))]);
     assert_eq!(registry.current(&key(1, "k")), Some((left, Phase::Dying)));
     let effects = registry.step(NOW, open(1, key(1, "x"), None));
     assert_eq!(refused(&effects), Some(&full(CapacityScope::Total, 1, 1)));

@@ -51,10 +51,25 @@ pub struct Open {
     pub if_closing: IfClosing,
     /// Join or refuse, where the key is open.
     pub if_open: IfOpen,
+    /// The session's one server is spoken to by its client alone, so whoever waits for its end is that client's.
+    pub direct: bool,
     /// False: answered as soon as it is admitted, and not cancelled when its requester goes.
     pub wait: bool,
     /// When the requester's patience ends.
     pub deadline: Option<Moment>,
+}
+
+/// A session that a lost registry, or a former daemon, left.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Left {
+    /// Which.
+    pub session: SessionId,
+    /// The key that it holds.
+    pub key: KeyRef,
+    /// See [`Open::tenant`].
+    pub tenant: Option<Tenant>,
+    /// See [`Open::direct`].
+    pub direct: bool,
 }
 
 /// Which session a request means.
@@ -114,7 +129,8 @@ pub enum RegistryEvent {
         /// When the requester's patience ends; the teardown goes on.
         deadline: Option<Moment>,
     },
-    /// Answered when the goal is reached, or can't be any more.
+    /// Answered when the goal is reached, or can't be any more; a wait for the end of a direct session also when it is
+    /// quarantined.
     Wait {
         /// Names the answer.
         request: RequestId,
@@ -273,7 +289,8 @@ pub enum Answer {
         /// The session.
         session: SessionId,
     },
-    /// The teardown's budget ran out; the report lists what is left.
+    /// The teardown's budget ran out; the report lists what is left. A closer's, and a wait's for the end of a direct
+    /// session, whose client must not wait for the kernel (G39).
     Quarantined {
         /// The session.
         session: SessionId,

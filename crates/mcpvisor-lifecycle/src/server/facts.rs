@@ -44,15 +44,19 @@ impl Server {
 
     /// Takes up what was told before the launch was answered.
     pub(super) fn catch_up(&mut self, now: Moment, early: Early, out: &mut Effects) {
+        let client_ended = early.client_gone || early.input_ended;
         if early.empty {
             let normal = early.exited.unwrap_or(false);
-            let cause = Intent::Unplanned(Cause::Exit { normal });
-            let intent = if early.client_gone || early.input_ended { Intent::Client } else { cause };
-            self.over(now, intent, out);
+            if client_ended {
+                out.push(ServerEffect::Report(ServerReport::Ending));
+                self.over(now, Intent::Client, out);
+            } else {
+                self.over(now, Intent::Unplanned(Cause::Exit { normal }), out);
+            }
             return;
         }
         if let Some(normal) = early.exited {
-            self.main_exited(now, normal, out);
+            self.main_exited(now, normal, client_ended, out);
         } else if early.output_ended {
             self.output_ended(now, out);
         }
@@ -73,7 +77,12 @@ impl Server {
         self.over(now, intent, out);
     }
 
-    pub(super) fn main_exited(&mut self, now: Moment, normal: bool, out: &mut Effects) {
+    /// Of two ends at about the same time the client's counts as the first: else a server that leaves at once when its
+    /// client does would have failed, or not, by chance.
+    pub(super) fn main_exited(&mut self, now: Moment, normal: bool, hung_up: bool, out: &mut Effects) {
+        if hung_up && !self.seeded.has(Bug::G34ExitBeatsHangUp) {
+            self.input_ended(now, out);
+        }
         match self.phase {
             Phase::Launching { .. } => self.early.exited = self.early.exited.or(Some(normal)),
             Phase::Handshaking { .. } | Phase::Running { .. } => {

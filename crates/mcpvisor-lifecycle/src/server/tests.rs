@@ -1,10 +1,10 @@
-//! Restarts over a long time, which the tables do not reach.
+//! Restarts over a long time, and orders of facts, which the tables do not reach.
 use super::*;
 use std::time::Duration;
 
-fn server() -> Server {
-    let mut server = Server::new(ServerConfig {
-        mode: Mode::Exclusive,
+fn idle(mode: Mode) -> Server {
+    Server::new(ServerConfig {
+        mode,
         start: Duration::from_secs(30),
         stdin_grace: Duration::from_secs(2),
         term_grace: Duration::from_secs(3),
@@ -15,7 +15,11 @@ fn server() -> Server {
         backoff: Duration::from_secs(1),
         longest_backoff: Duration::from_secs(100),
         seed: 7,
-    });
+    })
+}
+
+fn server() -> Server {
+    let mut server = idle(Mode::Exclusive);
     let _ = server.step(Moment(0), ServerEvent::Start);
     let _ = server.step(Moment(0), ServerEvent::Launched { incarnation: Incarnation(1) });
     server
@@ -26,7 +30,7 @@ fn run(server: &mut Server, now: Moment, uptime: Duration, told: bool) -> (Momen
     let incarnation = server.incarnation().unwrap();
     let end = now.after(uptime);
     if told {
-        let _ = server.step(end, ServerEvent::MainExited { incarnation, normal: false });
+        let _ = server.step(end, ServerEvent::MainExited { incarnation, normal: false, hung_up: false });
     }
     let _ = server.step(end, ServerEvent::ScopeEmpty { incarnation });
     assert_eq!(server.state(), ServerState::Backoff);
@@ -65,8 +69,40 @@ fn g29_a_server_that_dies_at_once_is_started_six_times() {
     }
     let incarnation = server.incarnation().unwrap();
     assert_eq!(incarnation, Incarnation(6));
-    let _ = server.step(now, ServerEvent::MainExited { incarnation, normal: false });
+    let _ = server.step(now, ServerEvent::MainExited { incarnation, normal: false, hung_up: false });
     let effects = server.step(now, ServerEvent::ScopeEmpty { incarnation });
     let failed = ServerReport::Failed(Failure::RestartLimit);
     assert_eq!(effects, [ServerEffect::Release { incarnation }, ServerEffect::Report(failed)]);
+}
+
+/// G34: of two ends at about the same time the client's counts as the first, also before the launch is answered, and the main
+/// process then ended after its input; an exit that is told before any hang-up is the server's own.
+#[test]
+fn g34_the_clients_end_counts_as_the_first() {
+    let incarnation = Incarnation(1);
+    let exited = |hung_up| ServerEvent::MainExited { incarnation, normal: false, hung_up };
+    let launched = ServerEvent::Launched { incarnation };
+    let ended = (ServerReport::Ended, Stage::Stdin);
+    let failed = (ServerReport::Failed(Failure::Exited), Stage::Itself);
+    for (events, (report, stage)) in [
+        (vec![launched, exited(true)], ended),
+        (vec![exited(true), launched], ended),
+        (vec![exited(false), ServerEvent::InputEnded { incarnation }, launched], ended),
+        (vec![launched, exited(false), ServerEvent::InputEnded { incarnation }], failed),
+        (vec![launched, exited(false)], failed),
+    ] {
+        let mut server = idle(Mode::Direct);
+        let _ = server.step(Moment(0), ServerEvent::Start);
+        for event in &events {
+            let _ = server.step(Moment(1), *event);
+        }
+        let effects = server.step(Moment(2), ServerEvent::ScopeEmpty { incarnation });
+        assert_eq!(effects.last(), Some(&ServerEffect::Report(report)), "{events:?}");
+        assert_eq!(server.stage(), stage, "{events:?}");
+    }
+    // Nobody's end but a direct server's client's counts.
+    let mut server = server();
+    let _ = server.step(Moment(1), exited(true));
+    let effects = server.step(Moment(2), ServerEvent::ScopeEmpty { incarnation });
+    assert_eq!(effects.last(), Some(&ServerEffect::Report(ServerReport::Restarting)));
 }

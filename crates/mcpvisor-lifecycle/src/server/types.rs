@@ -99,6 +99,9 @@ pub enum ServerEvent {
         incarnation: Incarnation,
         /// Exit code 0.
         normal: bool,
+        /// Direct mode: by the time at which this is told its client has closed its end, whether or not `InputEnded` has
+        /// come. Of the two ends the client's counts as the first.
+        hung_up: bool,
     },
     /// End of file on stdout, or a stream that can't be resynchronised (G30).
     OutputEnded {

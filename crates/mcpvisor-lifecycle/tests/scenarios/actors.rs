@@ -61,13 +61,14 @@ impl World {
                 .map(|name| SessionServer { name: name.clone(), required: true })
                 .collect(),
             drain: DRAIN,
-            direct: false,
+            direct: self.is_direct(&key),
         };
+        let mode = if config.direct { Mode::Direct } else { Mode::Shared };
         let machine = self.seeded(Session::new(config));
         let actor = SessionActor {
             key,
             machine,
-            servers: servers.into_iter().map(|name| self.server(name)).collect(),
+            servers: servers.into_iter().map(|name| self.server(name, mode)).collect(),
             gate_open: true,
             calls: BTreeSet::new(),
             ended: false,
@@ -88,9 +89,9 @@ impl World {
         machine
     }
 
-    fn server(&self, name: ServerName) -> ServerActor {
+    fn server(&self, name: ServerName, mode: Mode) -> ServerActor {
         let machine = Server::new(ServerConfig {
-            mode: Mode::Shared,
+            mode,
             start: Duration::from_secs(30),
             stdin_grace: STDIN_GRACE,
             term_grace: TERM_GRACE,
@@ -185,11 +186,20 @@ impl World {
         self.sessions.get_mut(&id).expect("effects come from sessions that exist")
     }
 
-    pub(crate) fn tell_server(&mut self, id: SessionId, index: u8, event: ServerEvent) -> Result<(), String> {
+    pub(crate) fn tell_server(
+        &mut self,
+        id: SessionId,
+        index: u8,
+        mut event: ServerEvent,
+    ) -> Result<(), String> {
         let now = self.now;
         let actor = &mut self.actor(id).servers[usize::from(index)];
         if actor.lost {
             return Ok(());
+        }
+        // Whether the client has hung up is looked at when the exit is told, and not when it happened.
+        if let (ServerEvent::MainExited { hung_up, .. }, Some(process)) = (&mut event, &actor.process) {
+            *hung_up = process.hung_up;
         }
         let effects = actor.machine.step(now, event);
         checks::server_step(actor, event, &effects)?;
@@ -262,7 +272,11 @@ impl World {
                     (Route::LauncherToServer(id, index), ServerEvent::LaunchFailed { incarnation })
                 }
                 Told::MainExited { normal } => {
-                    (Route::ReaperToServer(id, index), ServerEvent::MainExited { incarnation, normal })
+                    let event = ServerEvent::MainExited { incarnation, normal, hung_up: false };
+                    (Route::ReaperToServer(id, index), event)
+                }
+                Told::InputEnded => {
+                    (Route::StreamToServer(id, index), ServerEvent::InputEnded { incarnation })
                 }
                 Told::Empty => (Route::ReaperToServer(id, index), ServerEvent::ScopeEmpty { incarnation }),
             };

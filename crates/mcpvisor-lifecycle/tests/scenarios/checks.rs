@@ -3,7 +3,7 @@ use super::process::{Process, Signal};
 use super::script::Act;
 use super::world::{Outcome, ServerActor, World};
 use mcpvisor_lifecycle::registry::{Answer, Goal, Phase, Registry, RegistryEffect, RegistryEvent};
-use mcpvisor_lifecycle::server::{ServerEffect, ServerEvent, ServerReport};
+use mcpvisor_lifecycle::server::{Failure, ServerEffect, ServerEvent, ServerReport};
 use mcpvisor_lifecycle::{Incarnation, RequestId, SessionId};
 use std::collections::BTreeMap;
 
@@ -40,6 +40,13 @@ pub(crate) fn always(world: &World) -> Result<(), String> {
     let sessions: usize = open.values().sum();
     if sessions > world.limit {
         return Err(format!("G6: {sessions} sessions exist, and the limit is {}", world.limit));
+    }
+    for (request, key) in &world.waits {
+        let unanswered = !world.replies.contains_key(request) && !world.cancelled.contains(request);
+        let quarantined = matches!(world.registry.current(key), Some((_, Phase::Quarantined)));
+        if unanswered && quarantined && world.is_direct(key) {
+            return Err(format!("G39: {request:?} waits for the kernel on a direct session"));
+        }
     }
     if slots(&world.registry) < sessions {
         return Err(format!("G6: {sessions} sessions exist, and {} slots are taken", slots(&world.registry)));
@@ -109,6 +116,10 @@ pub(crate) fn server_step(
     let ready = effects.contains(&ServerEffect::Report(ServerReport::Ready));
     if actor.stopped && ready {
         return Err(format!("G17: {event:?} publishes a server that was stopped"));
+    }
+    let followed = actor.process.as_ref().is_some_and(|process| process.followed);
+    if followed && effects.contains(&ServerEffect::Report(ServerReport::Failed(Failure::Exited))) {
+        return Err("G34: a server that left with its client has failed".to_owned());
     }
     if actor.stopped && effects.iter().any(|effect| matches!(effect, ServerEffect::Launch { .. })) {
         return Err("G29: a server is started after its stop".to_owned());

@@ -6,6 +6,7 @@ use super::b_closing::{
     two_closes,
 };
 use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
+use super::d_direct::{hang_up, shim_of_an_immortal};
 use super::histories::history;
 use super::process::{POLITE, STUBBORN};
 use mcpvisor_lifecycle::seeded::Bug;
@@ -26,6 +27,8 @@ fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
         Bug::G20WaitSaysClosedEarly => two_closes(Other::Close, STUBBORN, seed).map(drop),
         Bug::G22ReadyAfterClose => close_during_start(POLITE, seed).map(drop),
         Bug::G29BackoffBeatsStop => close_in_backoff(seed).map(drop),
+        Bug::G34ExitBeatsHangUp => hang_up(POLITE, seed).map(drop),
+        Bug::G39WaitOutlastsQuarantine => shim_of_an_immortal(seed).map(drop),
     }
 }
 
@@ -66,6 +69,8 @@ controls! {
     control_g20: G20WaitSaysClosedEarly,
     control_g22: G22ReadyAfterClose,
     control_g29: G29BackoffBeatsStop,
+    control_g34: G34ExitBeatsHangUp,
+    control_g39: G39WaitOutlastsQuarantine,
 }
 
 /// The random histories find every bug as well, without knowing where to look.

@@ -34,6 +34,8 @@ impl Random {
 }
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+/// The one of them whose sessions are direct.
+const DIRECT: &str = "d";
 
 fn some_open(random: &mut Random, request: u64, now: Moment) -> Open {
     let text = random.pick(&KEYS);
@@ -65,6 +67,7 @@ fn some_act(random: &mut Random, request: u64, now: Moment) -> Act {
         }),
         19 => retry_kill(request, text),
         20 => Act::Let(text, random.below(2) == 0),
+        21 if random.below(2) == 0 => Act::HangUp(DIRECT),
         21 => Act::Exit(text, random.below(2) == 0),
         22 => Act::Free(text),
         23 => Act::Call(text, request),
@@ -104,6 +107,7 @@ pub(crate) fn history(seed: u64, steps: u64, bug: Seed) -> Result<BTreeSet<Strin
     for text in KEYS {
         world = world.with(text, &[random.pick(&programs), POLITE][..1 + (seed % 2) as usize]);
     }
+    world = world.with_direct(DIRECT, random.pick(&programs));
     let mut request = 0;
     for _ in 0..steps {
         world.early = u8::from(random.below(20) == 0);

@@ -14,6 +14,7 @@ mod c_draining;
 mod checks;
 #[cfg(feature = "seeded-bugs")]
 mod controls;
+mod d_direct;
 mod explore;
 mod histories;
 mod process;

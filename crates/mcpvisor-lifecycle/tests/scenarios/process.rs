@@ -64,6 +64,10 @@ pub(crate) struct Process {
     pub(crate) answered: bool,
     pub(crate) main: bool,
     pub(crate) helper: bool,
+    /// Direct mode: the client has closed its end.
+    pub(crate) hung_up: bool,
+    /// Its client's end came before its own.
+    pub(crate) followed: bool,
     /// The reaper kills it on its own, whatever comes of the launch.
     pub(crate) reaped: bool,
     /// The first time that each was done.
@@ -75,7 +79,11 @@ pub(crate) struct Process {
 pub(crate) enum Told {
     Launched,
     LaunchFailed,
-    MainExited { normal: bool },
+    MainExited {
+        normal: bool,
+    },
+    /// Direct mode: the client's hang-up, with its last bytes read.
+    InputEnded,
     Empty,
 }
 
@@ -88,6 +96,8 @@ impl Process {
             answered: false,
             main: false,
             helper: false,
+            hung_up: false,
+            followed: false,
             reaped: false,
             signals,
         };
@@ -133,6 +143,7 @@ impl Process {
         let mut told = Vec::new();
         let lived = self.lives();
         if std::mem::take(&mut self.main) {
+            self.followed = self.hung_up;
             told.push(Told::MainExited { normal });
         }
         if whole {
@@ -140,6 +151,18 @@ impl Process {
         }
         if lived && !self.lives() {
             told.push(Told::Empty);
+        }
+        told
+    }
+
+    /// The client of a direct server goes, and the server with it, with a status, if it reads its input.
+    pub(crate) fn hang_up(&mut self) -> Vec<Told> {
+        if std::mem::replace(&mut self.hung_up, true) {
+            return Vec::new();
+        }
+        let mut told = vec![Told::InputEnded];
+        if self.program.obeys_stdin {
+            told.extend(self.exit(false, false));
         }
         told
     }

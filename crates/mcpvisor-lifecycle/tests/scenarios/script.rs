@@ -18,6 +18,8 @@ pub(crate) enum Act {
     Let(&'static str, bool),
     /// The main processes of the key's servers exit by themselves.
     Exit(&'static str, bool),
+    /// The client of the key's direct session closes its end, once its server is launched.
+    HangUp(&'static str),
     /// Whatever could not be killed dies.
     Free(&'static str),
     /// A call, admitted by the gate or refused.
@@ -50,6 +52,7 @@ pub(crate) fn asked(request: u64, text: &str) -> Open {
         definition: 7,
         if_closing: IfClosing::Wait,
         if_open: IfOpen::Join,
+        direct: false,
         wait: true,
         deadline: None,
     }

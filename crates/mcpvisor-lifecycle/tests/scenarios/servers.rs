@@ -3,13 +3,16 @@ use super::process::{Launch, Process, Told};
 use super::script::Act;
 use super::world::{Letter, Route, World, index_of};
 use mcpvisor_lifecycle::SessionId;
-use mcpvisor_lifecycle::registry::{RegistryEvent, Urgency};
+use mcpvisor_lifecycle::registry::{Goal, RegistryEvent, Urgency};
 use mcpvisor_lifecycle::session::{SessionEvent, SessionState};
 
 impl World {
     pub(crate) fn act(&mut self, act: Act) -> Result<(), String> {
         match act {
-            Act::Send(event) => {
+            Act::Send(mut event) => {
+                if let RegistryEvent::Open(open) = &mut event {
+                    open.direct = self.is_direct(&open.key);
+                }
                 self.note(&event);
                 self.tell_registry(&event)
             }
@@ -23,6 +26,12 @@ impl World {
             }
             Act::Exit(key, normal) => {
                 self.each_process(key, |process| process.exit(normal, false));
+                Ok(())
+            }
+            Act::HangUp(key) => {
+                if self.direct.contains(key) {
+                    self.each_process(key, Process::hang_up);
+                }
                 Ok(())
             }
             Act::Free(key) => {
@@ -76,7 +85,13 @@ impl World {
                 self.sent.insert(*request);
                 self.hurried |= options.now;
             }
-            RegistryEvent::Wait { request, .. } | RegistryEvent::RetryKill { request, .. } => {
+            RegistryEvent::Wait { request, target, goal, .. } => {
+                self.sent.insert(*request);
+                if *goal == Goal::Closed {
+                    self.waits.insert(*request, target.key.clone());
+                }
+            }
+            RegistryEvent::RetryKill { request, .. } => {
                 self.sent.insert(*request);
             }
             RegistryEvent::Cancel { request } if !self.replies.contains_key(request) => {

@@ -88,6 +88,8 @@ pub(crate) struct World {
     pub(crate) clients: Vec<VecDeque<Act>>,
     pub(crate) mail: BTreeMap<Route, VecDeque<Letter>>,
     pub(crate) sent: BTreeSet<RequestId>,
+    /// Waits for the end of a key's session.
+    pub(crate) waits: BTreeMap<RequestId, KeyRef>,
     pub(crate) cancelled: BTreeSet<RequestId>,
     pub(crate) replies: BTreeMap<RequestId, Outcome>,
     /// The registry has told the session to close.
@@ -106,6 +108,8 @@ pub(crate) struct World {
     pub(crate) launches: u32,
     pub(crate) releases: u32,
     pub(crate) programs: BTreeMap<&'static str, Vec<Program>>,
+    /// The keys whose sessions are direct.
+    pub(crate) direct: BTreeSet<&'static str>,
     pub(crate) restart: Restart,
     pub(crate) seed: Seed,
 }
@@ -136,6 +140,7 @@ impl World {
             clients: clients.into_iter().map(VecDeque::from).collect(),
             mail: BTreeMap::new(),
             sent: BTreeSet::new(),
+            waits: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             replies: BTreeMap::new(),
             closing: BTreeSet::new(),
@@ -150,6 +155,7 @@ impl World {
             launches: 0,
             releases: 0,
             programs: BTreeMap::new(),
+            direct: BTreeSet::new(),
             restart: Restart::Temporary,
             seed,
         }
@@ -159,6 +165,16 @@ impl World {
     pub(crate) fn with(mut self, key: &'static str, programs: &[Program]) -> Self {
         self.programs.insert(key, programs.to_vec());
         self
+    }
+
+    /// The sessions of a key are direct, with one program.
+    pub(crate) fn with_direct(mut self, key: &'static str, program: Program) -> Self {
+        self.direct.insert(key);
+        self.with(key, &[program])
+    }
+
+    pub(crate) fn is_direct(&self, key: &KeyRef) -> bool {
+        self.direct.contains(key.key.as_str())
     }
 
     /// Servers are started again.
@@ -202,6 +218,9 @@ impl World {
         match act {
             Act::Await(request) => self.replies.contains_key(&RequestId(*request)),
             Act::UntilFree(text) => self.holder(text).is_none(),
+            Act::HangUp(text) => {
+                holder(text).is_some_and(|actor| actor.servers.iter().any(|server| server.process.is_some()))
+            }
             Act::UntilKilled(text) => holder(text).is_some_and(|actor| {
                 let mut processes = actor.servers.iter().filter_map(|server| server.process.as_ref());
                 processes.any(|process| process.at(Signal::Kill).is_some())

@@ -105,6 +105,7 @@ pub(crate) fn open(request: RequestId, name: &str, deadline: Option<Moment>) -> 
         definition: if name == "Open(other definition)" { 8 } else { 7 },
         if_closing: if name == "Open(fail if closing)" { IfClosing::Fail } else { IfClosing::Wait },
         if_open: if name == "Open(fail if open)" { IfOpen::Fail } else { IfOpen::Join },
+        direct: name == "Open(direct)",
         wait: name != "Open(no wait)",
         deadline,
     }
@@ -221,17 +222,25 @@ pub(crate) fn variants() -> Vec<Variant> {
         all.push(down.without("admitting").without("room").without("not shut down"));
         free.clone().fences(&mut all);
     }
+    held(&well, "Open", "relay", &mut all);
+    held(&well, "Open(direct)", "direct", &mut all);
+    all
+}
+
+/// A key that is held by a session of a mode.
+fn held(well: &Variant, opened: &str, mode: &str, all: &mut Vec<Variant>) {
+    let waits = if mode == "direct" { "wait for closed, direct" } else { "wait for closed" };
     let starting = well
         .then(
             &[
-                RegistryEvent::Open(open(OPENER, "Open", None)),
+                RegistryEvent::Open(open(OPENER, opened, None)),
                 wait(WAIT_CLOSED, Goal::Closed),
                 wait(WAIT_READY, Goal::Ready),
             ],
-            &["tellable"],
+            &["tellable", mode],
         )
         .waits(OPENER, "opener")
-        .waits(WAIT_CLOSED, "wait for closed")
+        .waits(WAIT_CLOSED, waits)
         .waits(WAIT_READY, "wait for ready");
     let alone = starting.then(&[], &["nobody else"]);
     let others = starting
@@ -239,20 +248,19 @@ pub(crate) fn variants() -> Vec<Variant> {
         .waits(SECOND_OPENER, "opener");
     let held = starting.then(&[RegistryEvent::Open(open(SETUP, "Open(no wait)", None))], &[]);
     for variant in [alone.clone(), others, held] {
-        variant.fences(&mut all);
+        variant.fences(all);
     }
     let mut live = alone.then(&[RegistryEvent::SessionReady { session: session(2) }], &[]);
-    live.waiting = vec![(WAIT_CLOSED, "wait for closed")];
-    live.fences(&mut all);
+    live.waiting = vec![(WAIT_CLOSED, waits)];
+    live.fences(all);
     for dying in dying(&alone) {
         let parked = dying.then(&[RegistryEvent::Open(open(PARKED, "Open", None))], &[]);
         if parked.registry.is_parked(&key()) {
             all.push(parked.waits(PARKED, "parked open"));
         }
-        quarantined(&dying, &mut all);
-        dying.fences(&mut all);
+        quarantined(&dying, all);
+        dying.fences(all);
     }
-    all
 }
 
 /// The ways into a teardown.
@@ -284,7 +292,7 @@ fn dying(starting: &Variant) -> Vec<Variant> {
 fn quarantined(dying: &Variant, all: &mut Vec<Variant>) {
     let id = session(2);
     let mut resting = dying.then(&[RegistryEvent::SessionQuarantined { session: id }], &["resting"]);
-    resting.waiting.retain(|(request, _)| matches!(*request, WAIT_CLOSED | WAIT_READY));
+    resting.waiting.retain(|(_, role)| matches!(*role, "wait for closed" | "wait for ready"));
     let target = any();
     let retry = RegistryEvent::RetryKill { request: CLOSER, target, deadline: None };
     let mut retrying = resting.then(&[retry], &["retrying"]).without("resting");

@@ -93,7 +93,7 @@ fn g3_facts_of_another_incarnation_change_nothing() {
                 ServerEvent::LaunchFailed { incarnation: other },
                 ServerEvent::HandshakeDone { incarnation: other },
                 ServerEvent::HandshakeFailed { incarnation: other },
-                ServerEvent::MainExited { incarnation: other, normal: true },
+                ServerEvent::MainExited { incarnation: other, normal: true, hung_up: false },
                 ServerEvent::OutputEnded { incarnation: other },
                 ServerEvent::InputEnded { incarnation: other },
                 ServerEvent::ScopeEmpty { incarnation: other },
@@ -204,7 +204,8 @@ fn the_stage_is_the_rung_in_which_the_main_process_ended() {
     let _ = server.step(Moment(1), ServerEvent::Launched { incarnation: launched });
     let _ = server.step(Moment(2), ServerEvent::HandshakeDone { incarnation: launched });
     let _ = server.step(Moment(3), ServerEvent::Stop { term_first: false });
-    let _ = server.step(Moment(4), ServerEvent::MainExited { incarnation: launched, normal: true });
+    let _ = server
+        .step(Moment(4), ServerEvent::MainExited { incarnation: launched, normal: true, hung_up: false });
     let _ = server.step(Moment(5), ServerEvent::Urge { urgency: Urgency::Kill });
     assert_eq!(format!("{:?}", server.stage()), "Stdin");
     assert_eq!(words(&[server.fine_state()]), words(&["kill"]));

@@ -14,7 +14,7 @@ pub(crate) struct Variant {
 }
 
 /// The names that the tables use.
-pub(crate) const EVENTS: [&str; 18] = [
+pub(crate) const EVENTS: [&str; 20] = [
     "Start",
     "Stop",
     "Stop(term first)",
@@ -28,6 +28,8 @@ pub(crate) const EVENTS: [&str; 18] = [
     "HandshakeFailed",
     "MainExited(0)",
     "MainExited(1)",
+    "MainExited(0, hung up)",
+    "MainExited(1, hung up)",
     "OutputEnded",
     "InputEnded",
     "ClientGone",
@@ -49,8 +51,10 @@ pub(crate) fn event(server: &Server, name: &str) -> ServerEvent {
         "LaunchFailed" => ServerEvent::LaunchFailed { incarnation },
         "HandshakeDone" => ServerEvent::HandshakeDone { incarnation },
         "HandshakeFailed" => ServerEvent::HandshakeFailed { incarnation },
-        "MainExited(0)" => ServerEvent::MainExited { incarnation, normal: true },
-        "MainExited(1)" => ServerEvent::MainExited { incarnation, normal: false },
+        "MainExited(0)" => ServerEvent::MainExited { incarnation, normal: true, hung_up: false },
+        "MainExited(1)" => ServerEvent::MainExited { incarnation, normal: false, hung_up: false },
+        "MainExited(0, hung up)" => ServerEvent::MainExited { incarnation, normal: true, hung_up: true },
+        "MainExited(1, hung up)" => ServerEvent::MainExited { incarnation, normal: false, hung_up: true },
         "OutputEnded" => ServerEvent::OutputEnded { incarnation },
         "InputEnded" => ServerEvent::InputEnded { incarnation },
         "ClientGone" => ServerEvent::ClientGone,
@@ -130,7 +134,8 @@ pub(crate) fn variants() -> Vec<Variant> {
                 };
                 let server = Server::new(config(mode, restart, intensity));
                 let idle = Variant { server, now: Moment(1_000), holds: Words::new() };
-                lives(&idle.with(&[mode_word, again]), intensity, &mut all);
+                let client = if mode == Mode::Direct { "direct" } else { "not direct" };
+                lives(&idle.with(&[mode_word, client, again]), intensity, &mut all);
             }
         }
     }
@@ -164,11 +169,17 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
         (vec!["InputEnded"], "input's end kept"),
         (vec!["ClientGone"], "client's end kept"),
         (vec!["MainExited(1)", "ScopeEmpty"], "all kept"),
+        (vec!["MainExited(1, hung up)"], "both ends kept"),
+        (vec!["InputEnded", "MainExited(1)"], "both ends kept"),
+        (vec!["ClientGone", "MainExited(1)"], "both ends kept"),
+        (vec!["MainExited(1, hung up)", "ScopeEmpty"], "all and client's end kept"),
+        (vec!["ClientGone", "MainExited(1)", "ScopeEmpty"], "all and client's end kept"),
     ] {
         let direct = launching.holds.contains("direct");
-        let of_direct = matches!(word, "input's end kept" | "client's end kept");
+        let of_direct = !matches!(word, "nothing kept" | "exit kept" | "output's end kept" | "all kept");
         // A direct server's output is not ours to read.
-        if word == "nothing kept" || of_direct == direct || matches!(word, "exit kept" | "all kept") {
+        let of_all = matches!(word, "nothing kept" | "exit kept" | "all kept");
+        if of_all || of_direct == direct {
             all.push(launching.then(&kept).with(&[word]));
         }
     }
@@ -206,6 +217,7 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
         }
         all.push(stdin.then(&["Stop"]).without(&["by client"]).with(&["to stop"]));
         rungs(&term, all);
+        rungs(&running.then(&["MainExited(1, hung up)"]).with(&client), all);
     }
 }
 

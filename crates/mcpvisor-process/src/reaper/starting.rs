@@ -104,8 +104,8 @@ impl Reaper {
 
     /// What a launch thread has to say.
     pub(super) fn launched(&mut self, key: Key, outcome: Outcome) {
+        // A sweep that met this launch's child goes on now.
         self.sweep.held_up = false;
-        self.sweep.wanted = true;
         match outcome {
             Outcome::Failed(error) => self.not_launched(key, error),
             Outcome::Stillborn { pid, error } => {

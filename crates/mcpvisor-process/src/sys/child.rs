@@ -162,6 +162,13 @@ pub(super) struct Report {
     errno: AtomicI32,
 }
 
+impl Plan {
+    /// The signals that the program is to ignore, as a mask.
+    pub(super) fn ignored_signals(&self) -> u64 {
+        self.ignored
+    }
+}
+
 impl Report {
     pub(super) fn take(&self) -> Option<(Stage, i32)> {
         Some((Stage::from_number(self.stage.load(Ordering::SeqCst))?, self.errno.load(Ordering::SeqCst)))
@@ -171,6 +178,9 @@ impl Report {
 /// What the child's entry is given.
 pub(super) struct Arg<'a> {
     pub(super) plan: &'a Plan,
+    /// The signals whose dispositions must be set, as a mask: all, or those that may be ignored where the kernel has already
+    /// reset all handlers.
+    pub(super) signals: u64,
     pub(super) report: &'a Report,
 }
 
@@ -201,7 +211,7 @@ fn errno() -> i32 {
 pub(super) extern "C" fn child_main(arg: *const c_void) -> ! {
     // SAFETY: the launching thread passes an `Arg` that lives on its stack, and is held until the child has left this memory.
     let arg = unsafe { &*arg.cast::<Arg<'_>>() };
-    let (stage, errno) = become_program(arg.plan);
+    let (stage, errno) = become_program(arg);
     arg.report.errno.store(errno, Ordering::SeqCst);
     arg.report.stage.store(stage as u32, Ordering::SeqCst);
     loop {
@@ -210,16 +220,16 @@ pub(super) extern "C" fn child_main(arg: *const c_void) -> ! {
 }
 
 /// Returns only if something failed.
-fn become_program(plan: &Plan) -> (Stage, i32) {
-    match prepare(plan) {
+fn become_program(arg: &Arg<'_>) -> (Stage, i32) {
+    match prepare(arg.plan, arg.signals) {
         Err(failure) => failure,
-        Ok(()) => (Stage::Exec, execute(plan)),
+        Ok(()) => (Stage::Exec, execute(arg.plan)),
     }
 }
 
-fn prepare(plan: &Plan) -> Result<(), (Stage, i32)> {
+fn prepare(plan: &Plan, signals: u64) -> Result<(), (Stage, i32)> {
     call!(libc::SYS_setsid).map_err(|e| (Stage::Session, e))?;
-    reset_signals(plan.ignored);
+    set_signals(signals, plan.ignored);
     if let Some(umask) = plan.umask {
         let _ = call!(libc::SYS_umask, umask);
     }
@@ -273,8 +283,9 @@ fn execute(plan: &Plan) -> i32 {
     }
 }
 
-fn reset_signals(ignored: u64) {
-    for signal in 1..=64_i32 {
+/// Ignores the signals of `ignored`, and gives the others of `signals` their default disposition.
+fn set_signals(signals: u64, ignored: u64) {
+    for signal in (1..=64_i32).filter(|signal| signals >> (signal - 1) & 1 == 1) {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP {
             continue;
         }
@@ -284,6 +295,13 @@ fn reset_signals(ignored: u64) {
         let nowhere = std::ptr::null_mut::<KernelSigaction>();
         let _ = call!(libc::SYS_rt_sigaction, signal, &raw const action, nowhere, 8usize);
     }
+}
+
+/// What this process does at a signal: a handler's address, `SIG_DFL` or `SIG_IGN`. None for a number that is no signal.
+pub(super) fn disposition(signal: i32) -> Option<libc::sighandler_t> {
+    let mut action = KernelSigaction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+    let nothing = std::ptr::null::<KernelSigaction>();
+    call!(libc::SYS_rt_sigaction, signal, nothing, &raw mut action, 8usize).ok().map(|_| action.handler)
 }
 
 /// Sets a limit, or as much of it as our own hard limit allows: the client that sent it may have had a higher one.

@@ -9,6 +9,9 @@ const CLONE_VM: u64 = 0x100;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_PARENT_SETTID: u64 = 0x10_0000;
+/// Resets all handlers (Linux 5.5); ignored signals stay ignored.
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// Linux 5.7.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// The size of the structure before `set_tid` and `cgroup` were added (Linux 5.3).
 const SIZE_WITHOUT_CGROUP: usize = 64;
@@ -89,7 +92,9 @@ pub(crate) fn spawn(
     born: &AtomicI32,
 ) -> io::Result<Spawned> {
     let report = Report::default();
-    let arg = Arg { plan, report: &report };
+    // No handler of ours may ever run in the child, which shares our memory. Into a cgroup, the kernel has reset them at birth.
+    let signals = if cgroup.is_some() { plan.ignored_signals() | super::signal::ignored() } else { u64::MAX };
+    let arg = Arg { plan, signals, report: &report };
     let (pid, pidfd) =
         with_signals_blocked(|| birth(stack, cgroup, born, child_main, (&raw const arg).cast()))?;
     Ok(Spawned { pid, pidfd, failure: report.take() })
@@ -131,7 +136,7 @@ fn birth(
     };
     let mut size = SIZE_WITHOUT_CGROUP;
     if let Some(cgroup) = cgroup {
-        args.flags |= CLONE_INTO_CGROUP;
+        args.flags |= CLONE_INTO_CGROUP | CLONE_CLEAR_SIGHAND;
         args.cgroup = cgroup.as_raw_fd() as u64;
         size = size_of::<CloneArgs>();
     }

@@ -46,6 +46,8 @@ impl Queue {
         } else {
             state.dropped += 1;
         }
+        // Not under the lock: the thread that is woken needs it.
+        drop(state);
         self.shared.filled.notify_one();
     }
 
