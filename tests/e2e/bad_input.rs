@@ -1,9 +1,10 @@
 //! Bad input gets an error that names the cause and the mend, the right exit status, and leaves nothing.
 use crate::support::{close, open, polite, used};
-use mcpvisor_testkit::{Daemon, Output, SOON, Scene, Setup, Signal, binary, scene};
+use mcpvisor_testkit::{Daemon, Output, SOON, Scene, Setup, Signal, binary, eventually, procfs, scene};
 use serde_json::Value;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -278,5 +279,85 @@ fn usage_errors_are_2() {
                 "{output:?}"
             );
         }
+    });
+}
+
+/// Clients that each send a long line without its end, and stay.
+fn hoard(daemon: &Daemon, clients: usize, bytes: usize) -> Vec<UnixStream> {
+    let mut text =
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/show\",\"params\":{\"key\":\"".to_vec();
+    text.resize(bytes, b'x');
+    let hoarder = || {
+        let mut stream = UnixStream::connect(daemon.socket()).expect("the daemon accepts");
+        stream.set_write_timeout(Some(SOON)).expect("a socket takes a timeout");
+        // All but what fits into the socket's buffer has been taken when this is over.
+        stream.write_all(&text).expect("a client that sends is read, whatever becomes of its line");
+        stream
+    };
+    (0..clients).map(|_| hoarder()).collect()
+}
+
+/// The error that a client of [`hoard`] was told, if it was.
+fn told(stream: &UnixStream) -> Option<Value> {
+    stream.set_nonblocking(true).expect("a socket can be non-blocking");
+    let mut line = String::new();
+    match BufReader::new(stream).read_line(&mut line) {
+        Ok(0) => panic!("the connection was ended"),
+        Ok(_) => Some(serde_json::from_str::<Value>(&line).expect("an error is JSON")["error"].clone()),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// How much memory the daemon takes at most, in MiB more than before, while 40 clients hold back the ends of lines of 6 MiB.
+fn memory_of_a_hoard(scene: &Arc<Scene>, config: &str) -> u64 {
+    let daemon = Daemon::start(scene, &Setup::new().quick().daemon("max_line = \"8M\"").daemon(config));
+    open(&daemon, scene, "before", &polite(), &[]);
+    let peak = || procfs::status_kib(daemon.pid(), "VmHWM").expect("the daemon lives") >> 10;
+    let before = peak();
+    let clients = hoard(&daemon, 40, 6 << 20);
+    // Whatever is held, short requests are served, on new connections too.
+    assert_eq!(daemon.cli(&["status"]).ok()["sessions"]["live"], 1);
+    close(&daemon, "before");
+    open(&daemon, scene, "after", &polite(), &[]);
+    close(&daemon, "after");
+    let grown = peak() - before;
+    let refused: Vec<_> = clients.iter().filter_map(told).collect();
+    for error in &refused {
+        assert_eq!(crate::support::kind(error), "overloaded", "{error:#}");
+        assert_eq!(error["data"]["scope"], "user", "{error:#}");
+    }
+    let long = serde_json::json!({"key": "x".repeat(6 << 20)});
+    if config.is_empty() {
+        assert!(refused.len() >= 36, "only {} lines of {} were refused", refused.len(), clients.len());
+    } else {
+        assert_eq!(refused, Vec::<Value>::new());
+    }
+    // What they held is free when they are gone: a long request is read again, and refused for what it says.
+    drop(clients);
+    eventually("room for a long request", SOON, || {
+        let connection = daemon.connect();
+        connection.send_line(
+            &serde_json::json!({"jsonrpc": "2.0", "id": 7, "method": "session/show", "params": long})
+                .to_string(),
+        );
+        let answer = connection.next_other(SOON).expect("an answer");
+        crate::support::kind(&answer["error"]) == "invalid_request"
+    });
+    daemon.finish();
+    grown
+}
+
+/// G39, G43: however many clients hold back the ends of their lines, the daemon's memory is bounded, others are served, and a long
+/// line that finds no room is told so. The control has no bound that matters: then it is all held.
+#[test]
+fn g43_unfinished_lines_are_bounded_in_total() {
+    scene(|scene| {
+        let grown = memory_of_a_hoard(scene, "");
+        assert!(grown < 64, "{grown} MiB of 240 were held");
+    });
+    scene(|scene| {
+        let control = memory_of_a_hoard(scene, "max_input = \"1G\"\nmax_input_per_user = \"1G\"");
+        assert!(control >= 200, "the measurement does not see what is held: {control} MiB");
     });
 }

@@ -35,6 +35,9 @@ pub(crate) struct Daemon {
     pub(crate) max_sessions_per_tenant: usize,
     /// In bytes; of a server's line and of a control connection's.
     pub(crate) max_line: usize,
+    /// In bytes; of all requests that are held.
+    pub(crate) max_input: usize,
+    pub(crate) max_input_per_user: usize,
     pub(crate) containment: Containment,
     pub(crate) tombstones: usize,
     pub(crate) tombstone_age: Duration,
@@ -111,6 +114,8 @@ impl Default for Daemon {
             max_sessions_per_user: 200,
             max_sessions_per_tenant: 200,
             max_line: 64 << 20,
+            max_input: 256 << 20,
+            max_input_per_user: 128 << 20,
             containment: Containment::Auto,
             tombstones: 1000,
             tombstone_age: Duration::from_secs(3600),

@@ -4,6 +4,7 @@
 //! opened. A close goes on without its requester (G14).
 mod leases;
 
+use crate::budget::Charge;
 use crate::daemon::Daemon;
 use crate::dispatch;
 use crate::outbox::Outbox;
@@ -116,7 +117,8 @@ struct Connection {
 impl Connection {
     /// Reads until the end of the stream, or of the daemon.
     async fn read(&self, stream: &UnixStream, tasks: &mut JoinSet<()>) {
-        let mut wire = Wire::new(self.daemon.config.daemon.max_line);
+        let charge = self.daemon.budget.charge(self.peer.uid);
+        let mut wire = Wire::new(self.daemon.config.daemon.max_line, charge);
         loop {
             while let Some(ended) = tasks.try_join_next() {
                 self.handled(ended);
@@ -146,6 +148,12 @@ impl Connection {
                     );
                     self.outbox.push(error_response(None, &error));
                 }
+                Ok(Received::NoRoom(full)) => {
+                    let error = ErrorObject::new(ErrorKind::Overloaded, full.to_string())
+                        .with("scope", full.scope())
+                        .with("help", format!("send it again later, or raise {} in [daemon]", full.key()));
+                    self.outbox.push(error_response(None, &error));
+                }
                 Ok(Received::End) => return,
                 Err(error) => {
                     tracing::debug!(pid = self.peer.pid, %error, "connection broke");
@@ -164,7 +172,8 @@ impl Connection {
     fn take(&self, line: Line, tasks: &mut JoinSet<()>) {
         match Message::parse(&line.bytes) {
             Ok(Message::Request { id, method, params }) => {
-                self.request(id, method, params, line.descriptors, tasks);
+                let asked = Asked { id, method, params, descriptors: line.descriptors };
+                self.request(asked, line.charge, tasks);
             }
             Ok(Message::Notification { method, params }) => self.notification(&method, params.as_deref()),
             // Nothing is ever asked of the client.
@@ -175,14 +184,8 @@ impl Connection {
         }
     }
 
-    fn request(
-        &self,
-        id: Id,
-        method: String,
-        params: Option<Box<RawValue>>,
-        descriptors: Descriptors,
-        tasks: &mut JoinSet<()>,
-    ) {
+    fn request(&self, asked: Asked, charge: Charge, tasks: &mut JoinSet<()>) {
+        let Asked { id, method, params, descriptors } = asked;
         let (cancel, cancelled) = watch::channel(false);
         {
             let mut in_flight = locked(&self.in_flight);
@@ -220,6 +223,7 @@ impl Connection {
             outbox: self.outbox.clone(),
             id: context.id.clone(),
             gift: Arc::clone(&context.gift),
+            _charge: charge,
         };
         tasks.spawn(async move { owed.pay(answer(context, method, params, descriptors).await) });
     }
@@ -250,12 +254,22 @@ impl Connection {
     }
 }
 
+/// A request as it was read.
+struct Asked {
+    id: Id,
+    method: String,
+    params: Option<Box<RawValue>>,
+    descriptors: Descriptors,
+}
+
 /// The one answer that a request gets. A handler that panics is answered for, too.
 struct Owed {
     in_flight: InFlight,
     outbox: Outbox,
     id: Id,
     gift: Gift,
+    /// What the request's bytes cost, given back with the answer.
+    _charge: Charge,
 }
 
 impl Owed {

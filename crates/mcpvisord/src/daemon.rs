@@ -1,4 +1,5 @@
 //! What all connections share.
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::rights::Rights;
 use mcpvisor_lifecycle::registry::Urgency;
@@ -12,6 +13,8 @@ pub(crate) struct Daemon {
     pub(crate) supervisor: Supervisor,
     pub(crate) config: Arc<Config>,
     pub(crate) rights: Arc<Rights>,
+    /// Of the bytes of all connections' requests.
+    pub(crate) budget: Arc<Budget>,
     /// The end: None until the shutdown is complete, then the number of sessions that are quarantined.
     ended: watch::Receiver<Option<usize>>,
 }
@@ -24,7 +27,8 @@ impl Daemon {
         rights: Rights,
         ended: watch::Receiver<Option<usize>>,
     ) -> Self {
-        Self { supervisor, config, rights: Arc::new(rights), ended }
+        let budget = Budget::new(config.daemon.max_input, config.daemon.max_input_per_user);
+        Self { supervisor, config, rights: Arc::new(rights), budget, ended }
     }
 
     /// Begins the end, or hurries it.

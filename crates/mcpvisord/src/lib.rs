@@ -5,6 +5,7 @@
 //! and answers each once; `dispatch` knows what each method does; `resolve` makes whole server definitions of what a client or a profile
 //! says; `rights` decides who may; `convert` tells the supervisor's views in the shapes of the protocol.
 mod args;
+mod budget;
 mod config;
 mod connection;
 mod convert;

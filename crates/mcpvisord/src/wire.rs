@@ -4,6 +4,10 @@
 //! message and the beginning of the next. So each batch of descriptors is remembered with the range of bytes that
 //! its read covered, and belongs to the first message in that range that asks for descriptors. Batches that nobody asked for
 //! are closed when the stream has gone past them.
+//!
+//! A line beyond the connection's allowance is charged to the daemon's budget before its memory is taken. The charge goes with the line
+//! to whoever handles it; a line for which there is no room is dropped as it comes.
+use crate::budget::{ALLOWANCE, Charge, Full};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use std::collections::VecDeque;
@@ -17,6 +21,8 @@ use tokio::net::UnixStream;
 /// The most descriptors that a connection holds that no message has claimed.
 const MOST_DESCRIPTORS: usize = 8;
 const READ: usize = 64 << 10;
+/// A buffer of this size holds the allowance and the next read; what is above it is charged.
+const FREE: usize = ALLOWANCE + READ;
 
 /// One line, without its newline.
 #[derive(Debug)]
@@ -24,6 +30,8 @@ pub(crate) struct Line {
     pub(crate) bytes: Vec<u8>,
     /// What came with it: claimed or dropped.
     pub(crate) descriptors: Descriptors,
+    /// What it costs, until nothing of it is held any more; nothing for a short one.
+    pub(crate) charge: Charge,
 }
 
 /// The batch that came with a line's bytes.
@@ -40,6 +48,8 @@ pub(crate) enum Received {
     Line(Line),
     /// A line longer than the cap; its bytes are dropped as they come, and the stream goes on after it.
     TooLong,
+    /// A line for which there is no room; its bytes are dropped too.
+    NoRoom(Full),
     End,
 }
 
@@ -63,13 +73,16 @@ pub(crate) struct Wire {
     /// The line that comes in is too long and told to be so.
     skipping: bool,
     batches: VecDeque<Batch>,
+    /// Of `buffer`, as far as it is larger than [`FREE`].
+    charge: Charge,
 }
 
 impl Wire {
-    /// Lines of at most `longest` bytes.
-    pub(crate) fn new(longest: usize) -> Self {
+    /// Lines of at most `longest` bytes, paid for by `charge`.
+    pub(crate) fn new(longest: usize, charge: Charge) -> Self {
         Self {
             longest,
+            charge,
             buffer: Vec::new(),
             start: 0,
             searched: 0,
@@ -89,6 +102,11 @@ impl Wire {
         loop {
             if let Some(received) = self.take(&claims) {
                 return Ok(received);
+            }
+            if let Err(full) = self.make_room() {
+                self.skipping = true;
+                self.advance(self.buffer.len() - self.start);
+                return Ok(Received::NoRoom(full));
             }
             let read = stream.async_io(Interest::READABLE, || self.read(stream)).await;
             match read {
@@ -124,12 +142,27 @@ impl Wire {
                 self.advance(length + 1);
                 return Some(Received::TooLong);
             }
-            let bytes = self.buffer[self.start..end].to_vec();
             let range = self.position..self.position + length as u64 + 1;
-            let descriptors = if claims(&bytes) { self.claim(&range) } else { Descriptors::default() };
-            self.advance(length + 1);
-            return Some(Received::Line(Line { bytes, descriptors }));
+            let asks = claims(&self.buffer[self.start..end]);
+            let descriptors = if asks { self.claim(&range) } else { Descriptors::default() };
+            let (bytes, charge) = self.cut(end);
+            return Some(Received::Line(Line { bytes, descriptors, charge }));
         }
+    }
+
+    /// Takes the line that ends at `end` off the front. One that is long takes its buffer along, and the charge of it.
+    fn cut(&mut self, end: usize) -> (Vec<u8>, Charge) {
+        let from = self.start;
+        self.advance(end + 1 - from);
+        // `make_room` brings what is left to the front before each read, so that no line behind another one is long.
+        if from > 0 || end <= FREE {
+            return (self.buffer[from..end].to_vec(), self.charge.nothing());
+        }
+        let rest = self.buffer.split_off(end + 1);
+        let mut bytes = std::mem::replace(&mut self.buffer, rest);
+        bytes.truncate(end);
+        (self.start, self.searched) = (0, 0);
+        (bytes, self.charge.take())
     }
 
     fn claim(&mut self, line: &Range<u64>) -> Descriptors {
@@ -149,15 +182,25 @@ impl Wire {
         self.batches.retain(|batch| batch.bytes.end > position);
     }
 
-    /// Makes room for the next read. One long line does not cost its memory for the rest of the connection.
-    fn compact(&mut self) {
-        if self.start == self.buffer.len() && self.buffer.capacity() > 2 * READ {
-            self.buffer = Vec::new();
-        } else {
-            self.buffer.drain(..self.start);
-        }
+    /// Makes room for the next read, which no limit refuses to a line within the allowance. One long line does not cost its
+    /// memory for the rest of the connection.
+    fn make_room(&mut self) -> Result<(), Full> {
+        self.buffer.drain(..self.start);
         self.searched -= self.start;
         self.start = 0;
+        let needed = self.buffer.len() + READ;
+        if needed <= FREE && self.buffer.capacity() > FREE {
+            self.buffer.shrink_to(FREE);
+        }
+        if needed > self.buffer.capacity() {
+            // By a quarter, so that a long line is not copied at each read; by what is needed, where there is no more room.
+            let wanted = if needed <= FREE { FREE } else { (needed + needed / 4).min(self.longest + READ) };
+            let charge = &mut self.charge;
+            let mut pay = |size: usize| charge.set(size.saturating_sub(FREE)).map(|()| size);
+            let size = pay(wanted).or_else(|_| pay(needed))?;
+            self.buffer.reserve_exact(size - self.buffer.len());
+        }
+        self.charge.set(self.buffer.capacity().saturating_sub(FREE))
     }
 
     /// One recvmsg. The descriptors are close-on-exec; nothing else of them is touched.
@@ -165,7 +208,6 @@ impl Wire {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        self.compact();
         let start = self.buffer.len();
         self.buffer.resize(start + READ, 0);
         let got = loop {

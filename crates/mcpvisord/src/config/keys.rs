@@ -17,6 +17,8 @@ pub(crate) const DAEMON: Kind = Kind {
         "max_sessions_per_user",
         "max_sessions_per_tenant",
         "max_line",
+        "max_input",
+        "max_input_per_user",
         "containment",
         "tombstones",
         "tombstone_age",

@@ -84,6 +84,15 @@ fn daemon(section: &Section<'_>) -> Daemon {
     set(&mut daemon.max_sessions_per_tenant, count("max_sessions_per_tenant"));
     let line = section.get("max_line").and_then(|item| item.size(4096..=1 << 30));
     set(&mut daemon.max_line, line.and_then(|size| usize::try_from(size).ok()));
+    // A line of the longest length must find room: where there is no word of more, there is room for some.
+    (daemon.max_input, daemon.max_input_per_user) = (4 * daemon.max_line, 2 * daemon.max_line);
+    let least = u64::try_from(daemon.max_line).unwrap_or(u64::MAX);
+    let input = |key: &str| section.get(key).and_then(|item| item.size(least..=1 << 40));
+    set(&mut daemon.max_input, input("max_input").and_then(|size| usize::try_from(size).ok()));
+    set(
+        &mut daemon.max_input_per_user,
+        input("max_input_per_user").and_then(|size| usize::try_from(size).ok()),
+    );
     set(&mut daemon.containment, section.get("containment").and_then(|item| item.word(&Containment::WORDS)));
     set(&mut daemon.tombstones, section.get("tombstones").and_then(|item| item.count(0..=MOST_SESSIONS)));
     set(&mut daemon.tombstone_age, section.get("tombstone_age").and_then(|item| item.duration()));

@@ -23,6 +23,8 @@ max_sessions = 10
 max_sessions_per_user = 9
 max_sessions_per_tenant = 8
 max_line = "1M"
+max_input = "3M"
+max_input_per_user = "2M"
 containment = "keeper"
 tombstones = 7
 tombstone_age = "6m"
@@ -63,6 +65,8 @@ processes = 64
             max_sessions_per_user: 9,
             max_sessions_per_tenant: 8,
             max_line: 1 << 20,
+            max_input: 3 << 20,
+            max_input_per_user: 2 << 20,
             containment: Containment::Keeper,
             tombstones: 7,
             tombstone_age: Duration::from_secs(360),
@@ -276,4 +280,15 @@ fn what_is_right_and_not_heeded_is_told_with_its_place() {
         config.unheeded
     );
     assert!(Config::parse("c.toml", "[timeouts]\nidle = 3\n").is_err(), "it is checked all the same");
+}
+
+/// A line of the longest length always has room where nobody else holds anything.
+#[test]
+fn the_room_for_input_is_at_least_one_longest_line() {
+    let daemon = |text: &str| Config::parse("x", &format!("[daemon]\n{text}")).map(|config| config.daemon);
+    let longer = daemon("max_line = \"100M\"").unwrap();
+    assert_eq!((longer.max_input, longer.max_input_per_user), (400 << 20, 200 << 20));
+    assert!(daemon("max_input = \"64M\"").is_ok());
+    assert!(daemon("max_input = \"63M\"").is_err());
+    assert!(daemon("max_line = \"8M\"\nmax_input_per_user = \"7M\"").is_err());
 }
