@@ -1,0 +1,121 @@
+//! All states of a configuration, by stateright.
+use crate::action::Action;
+use crate::config::{Ask, Config};
+use crate::rules::{Property, Witness, Wrong};
+use crate::world::{Context, World};
+use mcpvisor_lifecycle::seeded::Bug;
+use stateright::{Checker, HasDiscoveries, Model};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A configuration, perhaps with a bug, as stateright takes it.
+struct Checked {
+    config: Config,
+    asks: Vec<(usize, Ask)>,
+    bug: Option<Bug>,
+    /// The witnesses that were seen, as bits. Not `sometimes` properties: those are looked at in states, and most witnesses are steps; and
+    /// stateright copies the path anew each time that one holds again.
+    reached: Arc<AtomicU64>,
+}
+
+impl Checked {
+    fn new(config: &Config, bug: Option<Bug>, reached: &Arc<AtomicU64>) -> Self {
+        Self { config: config.clone(), asks: config.asks().collect(), bug, reached: Arc::clone(reached) }
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context { config: &self.config, asks: &self.asks, bug: self.bug, reached: &self.reached, story: None }
+    }
+}
+
+impl Model for Checked {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(&self.context())]
+    }
+
+    fn actions(&self, state: &World, actions: &mut Vec<Action>) {
+        state.choices(&self.context(), actions);
+    }
+
+    fn next_state(&self, last: &World, action: Action) -> Option<World> {
+        Some(last.after(&self.context(), action))
+    }
+
+    fn properties(&self) -> Vec<stateright::Property<Self>> {
+        /// Stateright takes plain functions: one for each place in the list.
+        fn holds<const PLACE: usize>(_: &Checked, state: &World) -> bool {
+            state.wrong.is_none_or(|wrong| wrong.property != Property::ALL[PLACE])
+        }
+        let all: [fn(&Self, &World) -> bool; Property::ALL.len()] = [
+            holds::<0>, holds::<1>, holds::<2>, holds::<3>, holds::<4>, holds::<5>, holds::<6>, holds::<7>,
+            holds::<8>, holds::<9>,
+        ];
+        let named = Property::ALL.into_iter().zip(all);
+        named.map(|(property, holds)| stateright::Property::always(property.name(), holds)).collect()
+    }
+}
+
+/// A broken rule, with the shortest way there that was met.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// What is broken.
+    pub wrong: Wrong,
+    /// The history, one line for each thing that happened, and indented what the machines did.
+    pub story: Vec<String>,
+}
+
+/// What became of a configuration.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// How many different states were met.
+    pub states: usize,
+    /// The longest of the shortest ways.
+    pub depth: usize,
+    /// A broken rule, if one was met. The walk ends there.
+    pub violation: Option<Violation>,
+    /// What was seen to happen.
+    pub reached: Vec<Witness>,
+}
+
+/// Walks through all states of a configuration on so many threads, until all are seen or a rule is broken.
+///
+/// The walk ends at any failure. Stateright's default would go on until every property has failed, and overwrite the path of the
+/// first failure by later ones.
+#[must_use]
+pub fn check(config: &Config, bug: Option<Bug>, threads: usize) -> Outcome {
+    let reached = Arc::new(AtomicU64::new(0));
+    let model = Checked::new(config, bug, &reached);
+    let checker =
+        model.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let shortest =
+        checker.discoveries().into_values().map(stateright::Path::into_actions).min_by_key(Vec::len);
+    let violation = shortest.and_then(|actions| replay(config, bug, &actions));
+    let bits = reached.load(Ordering::Relaxed);
+    Outcome {
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        violation,
+        reached: seen(bits),
+    }
+}
+
+pub(crate) fn seen(bits: u64) -> Vec<Witness> {
+    Witness::ALL.iter().copied().filter(|witness| bits & witness.bit() != 0).collect()
+}
+
+/// Follows a history again, and writes it down; none where no rule is broken.
+pub(crate) fn replay(config: &Config, bug: Option<Bug>, actions: &[Action]) -> Option<Violation> {
+    let (reached, story) = (AtomicU64::new(0), RefCell::new(Vec::new()));
+    let asks: Vec<_> = config.asks().collect();
+    let context = Context { config, asks: &asks, bug, reached: &reached, story: Some(&story) };
+    let mut world = World::new(&context);
+    for action in actions {
+        context.tell(|| world.words(&context, *action));
+        world = world.after(&context, *action);
+    }
+    world.wrong.map(|wrong| Violation { wrong, story: story.into_inner() })
+}

@@ -1,0 +1,26 @@
+//! Checks the machines of `mcpvisor-lifecycle`, joined as the daemon's actors join them, in every order that can happen.
+//!
+//! `docs/model.md` says what a state is, what can happen, and what is left out. [`configs`] holds the bounded configurations;
+//! [`check`] walks through all states of one; [`wander`] follows random histories through a larger one.
+mod action;
+mod checker;
+mod checks;
+mod clients;
+mod clocked;
+mod config;
+pub mod configs;
+mod histories;
+mod kernel;
+mod lost;
+mod mail;
+mod registry_side;
+mod rules;
+mod server_side;
+mod session_side;
+mod shared;
+mod world;
+
+pub use checker::{Outcome, Violation, check};
+pub use config::{Ask, Budgets, Config, Luck, OpenAsk, ServerKind, close, key, open};
+pub use histories::{History, wander};
+pub use rules::{Property, Witness, Wrong};

@@ -1,0 +1,146 @@
+//! Tells a session, and carries out what it decides, as `session_actor.rs` does.
+use crate::checks;
+use crate::clocked::Clocked;
+use crate::config::server_name;
+use crate::mail::{Lane, Letter, Way};
+use crate::rules::{Checked, Property, Witness};
+use crate::shared::Shared;
+use crate::world::{Context, World, seeded};
+use mcpvisor_lifecycle::ServerName;
+use mcpvisor_lifecycle::registry::CloseOptions;
+use mcpvisor_lifecycle::server::{Server, ServerReport};
+use mcpvisor_lifecycle::session::{SessionEffect, SessionEvent};
+
+impl World {
+    pub(crate) fn tell_session_letter(
+        &mut self,
+        context: &Context<'_>,
+        lane: Lane,
+        letter: Letter,
+    ) -> Checked {
+        let event = match (letter, lane.way) {
+            (Letter::Begin, _) => SessionEvent::Begin,
+            (Letter::Close { reason, now }, _) => {
+                SessionEvent::Close { reason, options: CloseOptions { drain: None, now } }
+            }
+            (Letter::Urge(urgency), _) => SessionEvent::Urge { urgency },
+            (Letter::RetryKill, _) => SessionEvent::RetryKill,
+            (Letter::Drained, _) => SessionEvent::Drained,
+            (Letter::ClientGone, _) => SessionEvent::ClientGone,
+            (Letter::Report(report), Way::FromServer(place)) => {
+                // An actor that is lost may have left words behind: the reaper's count, not these.
+                if self.cell(lane.session).servers[usize::from(place)].known_lost {
+                    return Ok(());
+                }
+                SessionEvent::Server { name: server_name(usize::from(place)), report }
+            }
+            (Letter::ServerLost, Way::ServerLost(place)) => {
+                self.server(lane.session, place).known_lost = true;
+                SessionEvent::ServerLost { name: server_name(usize::from(place)) }
+            }
+            (Letter::Reaped { empty }, Way::ServerReaped(place) | Way::ServerNotReaped(place)) => {
+                let report = if empty { ServerReport::Stopped } else { ServerReport::Quarantined };
+                SessionEvent::Server { name: server_name(usize::from(place)), report }
+            }
+            _ => return Err(Property::OldFacts.broken("a letter is on a lane that is not its own")),
+        };
+        self.tell_session(context, lane.session, event)
+    }
+
+    fn tell_session(&mut self, context: &Context<'_>, session: u8, event: SessionEvent) -> Checked {
+        let Some(machine) = &mut self.edit(session).machine else { return Ok(()) };
+        context.tell(|| format!("session {session}: {event:?}"));
+        let effects = machine.edit().step(event);
+        self.run_session(context, session, effects)
+    }
+
+    pub(crate) fn session_timer(&mut self, context: &Context<'_>, session: u8) -> Checked {
+        let Some(machine) = &mut self.edit(session).machine else { return Ok(()) };
+        context.saw(Witness::DrainExpired);
+        let effects = machine.edit().fire();
+        self.run_session(context, session, effects)
+    }
+
+    fn run_session(&mut self, context: &Context<'_>, session: u8, effects: Vec<SessionEffect>) -> Checked {
+        for effect in effects {
+            context.tell(|| format!("  session {session} does {effect:?}"));
+            match effect {
+                SessionEffect::StartServer { name } => self.start_server(context, session, index(&name)),
+                SessionEffect::CloseGate => {
+                    self.edit(session).gate_open = false;
+                    self.post(session, Way::Gate, Letter::Drained);
+                }
+                SessionEffect::SettleCalls | SessionEffect::Changed(_) => {}
+                SessionEffect::StopServer { name, term_first } => {
+                    self.tell_server_actor(session, index(&name), Letter::Stop { term_first });
+                }
+                SessionEffect::UrgeServer { name, urgency } => {
+                    if urgency > self.urged {
+                        return Err(
+                            Property::WholeBudgets.broken("a server is hurried, and nobody asked for it")
+                        );
+                    }
+                    self.tell_server_actor(session, index(&name), Letter::Urge(urgency));
+                }
+                SessionEffect::RetryKillServer { name } => {
+                    let place = index(&name);
+                    if self.cell(session).servers[usize::from(place)].known_lost {
+                        self.reap_server(context, session, place);
+                    } else {
+                        self.tell_server_actor(session, place, Letter::RetryKill);
+                    }
+                }
+                SessionEffect::ReapServer { name } => self.reap_server(context, session, index(&name)),
+                SessionEffect::ReportReady => {
+                    context.saw_if(self.cell(session).closing, Witness::ReadyTooLate);
+                    self.post(session, Way::FromSession, Letter::Ready);
+                }
+                SessionEffect::WantClose { reason } => {
+                    self.post(session, Way::FromSession, Letter::Wanted(reason));
+                }
+                SessionEffect::ReportQuarantined => {
+                    self.post(session, Way::QuarantineNote, Letter::Quarantined);
+                }
+                SessionEffect::End { ended, .. } => {
+                    self.end_session(session)?;
+                    self.post(session, Way::FromSession, Letter::Ended(ended));
+                }
+            }
+        }
+        checks::session(self, session)
+    }
+
+    fn start_server(&mut self, context: &Context<'_>, session: u8, place: u8) {
+        let machine = seeded(Server::new(context.config.server(usize::from(place))), context.bug);
+        self.server(session, place).machine = Some(Shared::new(Clocked::new(machine)));
+        self.tell_server_actor(session, place, Letter::Start);
+    }
+
+    fn tell_server_actor(&mut self, session: u8, place: u8, letter: Letter) {
+        if self.cell(session).servers[usize::from(place)].machine.is_some() {
+            self.post(session, Way::ToServer(place), letter);
+        }
+    }
+
+    /// The record is written, and the session's actors end, with their mail.
+    pub(crate) fn end_session(&mut self, session: u8) -> Checked {
+        if !self.cell(session).is_gone() {
+            return Err(Property::TrueEnds.broken("a session ends, and something of it lives or may be born"));
+        }
+        let cell = self.edit(session);
+        cell.over = true;
+        cell.machine = None;
+        cell.gate_open = false;
+        cell.condemned = false;
+        cell.closing = false;
+        cell.reap_timers = 0;
+        cell.servers.clear();
+        self.mail.drop_where(|lane| lane.session == session && !lane.way.to_registry());
+        Ok(())
+    }
+}
+
+/// A server's place in its session.
+fn index(name: &ServerName) -> u8 {
+    u8::from(*name == server_name(1))
+}
