@@ -10,55 +10,82 @@
 pub enum Bug {
     /// An open of a key that is being torn down is admitted at once.
     G1ReopenDoesNotWait,
+    /// A key is free, and its slot, when the teardown begins: before the reap.
+    G1EntryIsRemovedAtClose,
     /// An open of a key that is starting starts a second generation.
     G2NoSingleFlight,
     /// Facts of an ended generation are taken for the key's current one.
     G3OldFactsCount,
+    /// The exit of an older incarnation is taken for the current one's.
+    G3OldExitCounts,
     /// The slot is returned when the teardown begins.
     G6SlotReturnedEarly,
     /// A cancelled open frees its slot and key at once.
     G7CancelFreesAtOnce,
     /// The gate stays open while the session drains.
     G11GateStaysOpen,
+    /// A server is told stopped when its main process has exited, whatever it left.
+    G12EndIsToldAtMainExit,
     /// A close that joins is answered at once.
     G13JoinedCloseIsAnsweredEarly,
     /// A closer that goes away kills what it was waiting for.
     G14CancelHurries,
+    /// A drain that used up its budget takes that of SIGTERM along.
+    G16DrainEatsTheKill,
     /// The rungs of the ladder share one budget.
     G16RungsShareABudget,
+    /// A stop does not wait for the launch that it meets.
+    G17LateLaunchIsForgotten,
     /// A launch that succeeds after the stop is published instead of killed.
     G17LateLaunchIsPublished,
+    /// A close of a key that somebody waits to reopen drops the parked open.
+    G19ParkedOpenIsLost,
     /// A wait says closed of a session that is still being torn down.
     G20WaitSaysClosedEarly,
     /// A session that is ready after its close is published.
     G22ReadyAfterClose,
     /// A stop does not end a backoff.
     G29BackoffBeatsStop,
+    /// A server whose main process exits is over, whatever that left.
+    G29TreeIsLeftAtExit,
     /// Of two ends at about the same time the server's own counts, and not its client's.
     G34ExitBeatsHangUp,
+    /// A shutdown does not close what is starting.
+    G35ShutdownSkipsStarting,
     /// Who waits for the end of a direct session waits for the kernel.
     G39WaitOutlastsQuarantine,
+    /// A registry that takes over leaves keys free of what is still there.
+    G36RecoveryForgetsTheBarrier,
 }
 
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 24] = [
         Self::G1ReopenDoesNotWait,
+        Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
         Self::G3OldFactsCount,
+        Self::G3OldExitCounts,
         Self::G6SlotReturnedEarly,
         Self::G7CancelFreesAtOnce,
         Self::G11GateStaysOpen,
+        Self::G12EndIsToldAtMainExit,
         Self::G13JoinedCloseIsAnsweredEarly,
         Self::G14CancelHurries,
+        Self::G16DrainEatsTheKill,
         Self::G16RungsShareABudget,
+        Self::G17LateLaunchIsForgotten,
         Self::G17LateLaunchIsPublished,
+        Self::G19ParkedOpenIsLost,
         Self::G20WaitSaysClosedEarly,
         Self::G22ReadyAfterClose,
         Self::G29BackoffBeatsStop,
+        Self::G29TreeIsLeftAtExit,
         Self::G34ExitBeatsHangUp,
+        Self::G35ShutdownSkipsStarting,
         Self::G39WaitOutlastsQuarantine,
+        Self::G36RecoveryForgetsTheBarrier,
     ];
 }
 

@@ -128,7 +128,9 @@ impl Server {
                     self.end_by_force(now, &mut out);
                 }
             }
-            ServerEvent::MainExited { incarnation, normal, hung_up } if current(incarnation) => {
+            ServerEvent::MainExited { incarnation, normal, hung_up }
+                if current(incarnation) || self.seeded.has(Bug::G3OldExitCounts) =>
+            {
                 self.main_exited(now, normal, hung_up, &mut out);
             }
             ServerEvent::OutputEnded { incarnation } if current(incarnation) => {
@@ -268,6 +270,10 @@ impl Server {
             Phase::Backoff { .. } if self.seeded.has(Bug::G29BackoffBeatsStop) => {}
             Phase::Idle | Phase::Backoff { .. } => {
                 self.since = now;
+                self.phase = Phase::Stopped;
+                out.push(ServerEffect::Report(ServerReport::Stopped));
+            }
+            Phase::Launching { .. } if self.seeded.has(Bug::G17LateLaunchIsForgotten) => {
                 self.phase = Phase::Stopped;
                 out.push(ServerEffect::Report(ServerReport::Stopped));
             }

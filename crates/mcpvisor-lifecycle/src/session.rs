@@ -13,7 +13,7 @@ pub use types::{
 };
 
 use crate::registry::Urgency;
-use crate::seeded::Seeded;
+use crate::seeded::{Bug, Seeded};
 use crate::server::ServerReport;
 use crate::{Moment, ServerName};
 use slot::{Slot, Status};
@@ -91,7 +91,7 @@ impl Session {
     /// The same with one guard taken out.
     #[cfg(feature = "seeded-bugs")]
     #[must_use]
-    pub fn with_bug(mut self, bug: crate::seeded::Bug) -> Self {
+    pub fn with_bug(mut self, bug: Bug) -> Self {
         self.seeded.bug = Some(bug);
         self
     }
@@ -120,6 +120,9 @@ impl Session {
             SessionEvent::Timeout => {
                 if self.next_timeout().is_some_and(|until| until <= now) {
                     self.stop(now, &mut out);
+                    if self.seeded.has(Bug::G16DrainEatsTheKill) {
+                        self.urge(now, Urgency::Kill, &mut out);
+                    }
                 }
             }
         }

@@ -40,6 +40,11 @@ impl Registry {
                 if options.now {
                     self.urge(&key, Urgency::Hurry, out);
                 }
+                if self.seeded.has(Bug::G19ParkedOpenIsLost)
+                    && let Some(entry) = self.entries.get_mut(&key)
+                {
+                    entry.parked = None;
+                }
                 if self.seeded.has(Bug::G13JoinedCloseIsAnsweredEarly) {
                     out.answer(ask.request, Answer::Closed { session });
                     return;
@@ -126,8 +131,12 @@ impl Registry {
         entry.by_itself = by_itself(reason);
         entry.urgency = if options.now { Urgency::Hurry } else { Urgency::Drain };
         out.push(RegistryEffect::Close { session: entry.session, reason, options });
-        if self.seeded.has(Bug::G6SlotReturnedEarly) {
+        let removed = self.seeded.has(Bug::G1EntryIsRemovedAtClose);
+        if removed || self.seeded.has(Bug::G6SlotReturnedEarly) {
             self.usage.give_back(key.uid, entry.tenant.as_ref(), Phase::Dying);
+        }
+        if removed {
+            self.entries.remove(key);
         }
     }
 
@@ -176,7 +185,11 @@ impl Registry {
         let options = CloseOptions { drain: None, now: urgency >= Urgency::Hurry };
         let keys: Vec<KeyRef> = self.entries.keys().cloned().collect();
         for key in keys {
-            if let Some((_, Phase::Starting | Phase::Live)) = self.current(&key) {
+            let skipped = self.seeded.has(Bug::G35ShutdownSkipsStarting);
+            let skipped = skipped && self.current(&key).is_some_and(|(_, phase)| phase == Phase::Starting);
+            if let Some((_, Phase::Starting | Phase::Live)) = self.current(&key)
+                && !skipped
+            {
                 self.begin_close(&key, CloseReason::Shutdown, options.clone(), out);
             }
             self.urge(&key, urgency, out);

@@ -85,6 +85,11 @@ impl Server {
         }
         match self.phase {
             Phase::Launching { .. } => self.early.exited = self.early.exited.or(Some(normal)),
+            Phase::Handshaking { .. } | Phase::Running { .. }
+                if self.seeded.has(Bug::G29TreeIsLeftAtExit) =>
+            {
+                self.over(now, Intent::Unplanned(Cause::Exit { normal }), out);
+            }
             Phase::Handshaking { .. } | Phase::Running { .. } => {
                 self.begin_ladder(now, Intent::Unplanned(Cause::Exit { normal }));
                 self.main_ended = Some(Stage::Itself);

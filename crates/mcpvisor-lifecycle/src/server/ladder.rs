@@ -129,6 +129,11 @@ impl Server {
             return;
         }
         self.main_ended = Some(stage_of(ladder.rung));
+        if self.seeded.has(Bug::G12EndIsToldAtMainExit) && ladder.answered {
+            let intent = ladder.intent;
+            self.over(now, intent, out);
+            return;
+        }
         match ladder.rung {
             Rung::Settling => {
                 // The exit explains the end of the output.
