@@ -507,6 +507,28 @@ on_both! {
         stage.daemon.finish();
     };
 
+    /// A result that no client could use is the server's error, fails its call alone, and shows what came, escaped and cut.
+    bad_result = |scene, containment| {
+        let stage = Stage::new(scene, containment);
+        stage.open("37-bad-result", &[]);
+        for (kind, beginning) in [
+            ("array", "[1]"),
+            ("null", "null"),
+            ("deep", "{\"content\":[],\"structuredContent\":[[[["),
+            ("control", "\\u001b]0;owned"),
+        ] {
+            let error = stage.call("echo", &json!({"kind": kind})).fails(1);
+            assert_eq!((&error["kind"], &error["data"]["server"]), (&json!("server_error"), &json!("main")), "{error:#}");
+            let message = error["message"].as_str().unwrap_or_default();
+            assert!(message.contains(beginning), "what came is not shown: {error:#}");
+            assert!(message.len() < 600 && !message.contains(char::is_control), "{error:#}");
+            stage.echo("the stream goes on");
+        }
+        assert_eq!(stage.scene.noted().len(), 1, "the server was not started again");
+        stage.close_at("stdin", &exit_0());
+        stage.daemon.finish();
+    };
+
     modern_only = |scene, containment| {
         let stage = Stage::new(scene, containment);
         let session = stage.open("36-modern-only", &[]);

@@ -123,6 +123,14 @@ pub enum Failure {
     /// The server's own answer was a JSON-RPC error: the error object, as it came.
     #[error("the server answered with an error")]
     ServerError(Box<RawValue>),
+    /// The server's answer is not what the protocol says.
+    #[error("the server's answer can't be used: {what}")]
+    BadAnswer {
+        /// Which one.
+        server: ServerName,
+        /// What is wrong with it, with its beginning, escaped.
+        what: String,
+    },
     /// A part of the daemon broke; what it held is being reaped.
     #[error("{0}")]
     Internal(String),

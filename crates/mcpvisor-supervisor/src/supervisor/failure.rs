@@ -50,6 +50,7 @@ pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Fail
 pub(super) fn call_failure(error: CallError, server: &ServerName, record: &SessionRecord) -> Failure {
     match error {
         CallError::ServerError(error) => Failure::ServerError(error),
+        CallError::BadAnswer(what) => Failure::BadAnswer { server: server.clone(), what },
         CallError::Overloaded => Failure::Overloaded,
         CallError::ServerExited => {
             let (exit, stderr_tail) = match record.server(server) {

@@ -107,6 +107,11 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
             ErrorObject::new(ErrorKind::ServerError, format!("the server answered with an error: {message}"))
                 .with("error", told)
         }
+        Failure::BadAnswer { server, what } => ErrorObject::new(
+            ErrorKind::ServerError,
+            format!("server {server} gave an answer that can't be used: {what}"),
+        )
+        .with("server", names::server(&server)),
         Failure::Internal(why) => ErrorObject::new(ErrorKind::Internal, why),
     }
 }
