@@ -42,6 +42,7 @@ fn launch(containment: &Containment, number: usize, words: &[&str]) -> Server {
         no_new_privs: false,
         memory_max: None,
         pids_max: None,
+        note: None,
         deadline: Duration::from_secs(10),
     };
     let scope = ScopeId { session: Arc::from(format!("0-{number}")), leaf: Arc::from("0-1") };
@@ -89,6 +90,7 @@ fn main() {
         containment: Some(kind),
         private: false,
         keeper_command: vec!["/proc/self/exe".into(), "keeper".into()],
+        state: None,
     })
     .unwrap();
     let (mut launches, mut kills, mut escapes, mut acknowledgements) = (vec![], vec![], vec![], vec![]);

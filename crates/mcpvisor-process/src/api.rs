@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Identifies one daemon process's lifetime: 16 random hex digits.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstanceId(pub Arc<str>);
 
 /// A server's scope. `session` names the cgroup `s-<session>` (for instance "1000-3": uid and generation), `leaf` the one
@@ -41,6 +41,9 @@ pub struct Options {
     /// the place of the last word, `keeper`, it must become a guardian by [`guardian_main`](crate::guardian_main); where that
     /// is not the last word, there is no guardian. A private daemon has none either: its client kills what it leaves.
     pub keeper_command: Vec<OsString>,
+    /// Where sessions are noted for this daemon's successor, and where what its predecessors have left is told: a folder that all
+    /// daemons of one socket have in common and no other has. None: nothing is noted, and no predecessor's sessions are known.
+    pub state: Option<PathBuf>,
 }
 
 /// What the server's standard streams are.
@@ -108,6 +111,8 @@ pub struct LaunchSpec {
     pub memory_max: Option<u64>,
     /// See `memory_max`.
     pub pids_max: Option<u64>,
+    /// What is noted of the session for the daemon's successor, before its first process is born: the same for all its scopes.
+    pub note: Option<Arc<str>>,
     /// How long the opening of program and directory, and exec itself, may hang in the kernel.
     pub deadline: Duration,
 }

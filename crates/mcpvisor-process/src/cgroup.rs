@@ -2,6 +2,7 @@
 //! descriptor of the instance's folder, which holds its lock too: see `claim`.
 mod claim;
 pub(crate) mod discover;
+mod former;
 
 use crate::sys;
 use crate::{InstanceId, ScopeId};
@@ -80,10 +81,11 @@ impl Tree {
     }
 
     /// Kills what dead instances have left where ours are made, and removes their cgroups; see `claim`. Takes two seconds at most.
-    pub(crate) fn sweep() {
+    /// The instances of `noted` are left to `leftovers`.
+    pub(crate) fn sweep(noted: &[&Path]) {
         // Where there is no such place there is nothing that we could have left in it.
         if let Ok(place) = discover::place(false) {
-            claim::sweep(&place.dir);
+            claim::sweep(&place.dir, noted);
         }
     }
 
@@ -237,14 +239,14 @@ impl Tree {
 
     fn processes_at(&self, dir: &str) -> io::Result<Vec<u32>> {
         let mut found = Vec::new();
-        self.visit(dir, 0, &mut |dir| {
-            // A threaded cgroup refuses; its processes are told by the one above.
-            if let Ok(text) = self.read(&format!("{dir}/cgroup.procs")) {
-                found
-                    .extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid != 0));
-            }
-        })?;
+        self.visit(dir, 0, &mut |dir| found.extend(self.members(dir)))?;
         Ok(found)
+    }
+
+    /// The processes of one cgroup, without those below it. A threaded one refuses; its processes are told by the one above.
+    fn members(&self, dir: &str) -> Vec<u32> {
+        let text = self.read(&format!("{dir}/cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0).collect()
     }
 
     /// The file whose change tells that a scope has become empty.

@@ -2,10 +2,12 @@
 use crate::cgroup::Tree;
 use crate::command::{Command, Mailbox};
 use crate::launch::Launcher;
+use crate::leftovers::notes::{Notes, former};
+use crate::leftovers::sweep::{Sweeper, cgroups};
 use crate::reaper::{Parts, Reaper};
 use crate::{
-    ContainmentKind, LaunchError, LaunchSpec, Launched, Observer, Options, ProcessInfo, Rung, ScopeId,
-    ScopeReport, ScopeStatus, StartError,
+    ContainmentKind, LaunchError, LaunchSpec, Launched, Left, LeftId, Observer, Options, ProcessInfo, Rung,
+    ScopeId, ScopeReport, ScopeStatus, StartError,
 };
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
@@ -26,6 +28,7 @@ pub struct Containment {
     mailbox: Mailbox,
     kind: ContainmentKind,
     reason: Option<Arc<str>>,
+    sweeper: Sweeper,
 }
 
 impl fmt::Debug for Containment {
@@ -115,6 +118,24 @@ impl Containment {
         self.mailbox.send(Command::KillFile { scope: scope.clone(), done });
     }
 
+    /// The sessions that former daemons of this state folder have left, and that were not gone at the start. They are being killed.
+    #[must_use]
+    pub fn left(&self) -> &[Left] {
+        self.sweeper.left()
+    }
+
+    /// Tries the kill of such a session again, and calls `empty` when nothing of it is left; on another thread, or at once where
+    /// that is known already. A report is not [`proven`](ScopeReport::proven) where it rests on a search.
+    pub fn kill_left(&self, left: &LeftId, empty: Box<dyn FnOnce(SessionReports) + Send>) {
+        self.sweeper.kill(left, empty);
+    }
+
+    /// What lives of such a session, as it was last seen.
+    #[must_use]
+    pub fn report_left(&self, left: &LeftId) -> ScopeReport {
+        self.sweeper.report(left)
+    }
+
     /// The scopes that the reaper holds.
     pub fn scopes(&self, done: Box<dyn FnOnce(Vec<ScopeStatus>) + Send>) {
         self.mailbox.send(Command::Scopes { done });
@@ -126,6 +147,7 @@ impl Containment {
 pub struct Threads {
     reaper: JoinHandle<()>,
     containment: Containment,
+    notes: Option<Arc<Notes>>,
 }
 
 impl Threads {
@@ -135,6 +157,9 @@ impl Threads {
         self.containment.mailbox.send(Command::End);
         if self.reaper.join().is_err() {
             tracing::error!("the reaper's thread has panicked");
+        }
+        if let Some(Err(error)) = self.notes.map(|notes| notes.close()) {
+            tracing::warn!(%error, "this daemon's folder can't be removed");
         }
         STARTED.store(false, Ordering::SeqCst);
     }
@@ -159,13 +184,14 @@ pub fn start(options: Options) -> Result<(Threads, Containment), StartError> {
 }
 
 fn try_start(options: Options) -> Result<(Threads, Containment), StartError> {
-    let Options { instance, containment, private, keeper_command } = options;
+    let Options { instance, containment, private, keeper_command, state } = options;
     let failed = |what: &str, e: &dyn fmt::Display| StartError { message: format!("{what}: {e}") };
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|e| failed("can't become a child subreaper", &e))?;
+    // Before we have a folder there ourselves.
+    let former = state.as_deref().map(former).unwrap_or_default();
     if !private {
-        // Before ours is made, and before anything is served: no key is served while a dead daemon's processes live.
-        Tree::sweep();
+        Tree::sweep(&cgroups(&former));
     }
     let (tree, reason) = match containment {
         Some(ContainmentKind::Keeper) => (None, None),
@@ -182,27 +208,40 @@ fn try_start(options: Options) -> Result<(Threads, Containment), StartError> {
         },
     };
     let kind = if tree.is_some() { ContainmentKind::Cgroup } else { ContainmentKind::Keeper };
+    let notes = state.and_then(|state| {
+        let made = Notes::make(&state, &instance, tree.as_ref().map(|tree| tree.path()));
+        let told = |error| {
+            let state = state.display();
+            tracing::warn!(%state, %error, "sessions can't be noted: should this daemon be killed, their keys are not blocked");
+        };
+        made.map_err(told).ok().map(Arc::new)
+    });
     let started = (|| {
+        let sweeper = Sweeper::start(former)?;
         let (parts, mailbox) = Parts::new()?;
         let tell = mailbox.clone();
         let tell =
             Box::new(move |key, outcome| tell.send(Command::Launched { key, outcome: Box::new(outcome) }));
         let guarded = tree.as_ref().filter(|_| !private);
         let guardian = guarded.and_then(|tree| guardian_command(&keeper_command, tree.path()));
-        let launcher = Launcher::start(tree.clone(), keeper_command, tell)?;
-        let reaper = Reaper::new(parts, mailbox.clone(), instance, tree.clone(), launcher, guardian);
+        let launcher = Launcher::start(tree.clone(), notes.clone(), keeper_command, tell)?;
+        let held = (tree.clone(), notes.clone());
+        let reaper = Reaper::new(parts, mailbox.clone(), instance, held, launcher, guardian);
         let thread =
             std::thread::Builder::new().name("mcpvisor-reaper".into()).spawn(move || reaper.run())?;
-        Ok((thread, mailbox))
+        Ok((thread, mailbox, sweeper))
     })();
-    let (reaper, mailbox) = started.map_err(|e: std::io::Error| {
+    let (reaper, mailbox, sweeper) = started.map_err(|e: std::io::Error| {
         if let Some(tree) = &tree {
             let _ = tree.remove_all();
         }
+        if let Some(notes) = &notes {
+            let _ = notes.close();
+        }
         failed("can't start the threads that contain servers", &e)
     })?;
-    let containment = Containment { mailbox, kind, reason };
-    Ok((Threads { reaper, containment: containment.clone() }, containment))
+    let containment = Containment { mailbox, kind, reason, sweeper };
+    Ok((Threads { reaper, containment: containment.clone(), notes }, containment))
 }
 
 /// What becomes the guardian of a cgroup, where the keeper's command says it.

@@ -8,6 +8,7 @@ pub(crate) use protocol::{Connection, FromKeeper, Launch, ToKeeper};
 pub use run::keeper_main;
 
 use crate::launch::MARKER;
+use crate::procfs;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt as _;
 
@@ -16,9 +17,22 @@ pub(crate) fn environment(marker: &str) -> Vec<CString> {
     plain_environment().into_iter().chain(CString::new(format!("{MARKER}={marker}")).ok()).collect()
 }
 
+/// Whether a process with a marker is a keeper, as far as its command and environment tell. May hang: see `procfs`.
+pub(crate) fn is_keeper(pid: u32) -> bool {
+    let is_own = |entry: &Vec<u8>| {
+        let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
+        OWN.iter().any(|own| own.as_bytes() == name) || name == MARKER.as_bytes()
+    };
+    let command = procfs::words(pid, "cmdline");
+    command.last().is_some_and(|word| word == b"keeper") && procfs::words(pid, "environ").iter().all(is_own)
+}
+
+/// What a helper's environment has of the daemon's.
+const OWN: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
+
 /// The environment of a helper that is in no scope.
 pub(crate) fn plain_environment() -> Vec<CString> {
-    let own = ["PATH", "LD_LIBRARY_PATH"].into_iter().filter_map(|name| {
+    let own = OWN.into_iter().filter_map(|name| {
         let value = std::env::var_os(name)?.into_vec();
         CString::new([name.as_bytes(), b"=", &value].concat()).ok()
     });

@@ -12,6 +12,7 @@ pub(crate) use streams::{Ends, Streams, above_standard};
 
 use crate::cgroup::Tree;
 use crate::keeper;
+use crate::leftovers::notes::Notes;
 use crate::resolve::{Head, Resolved, error};
 use crate::sys::{self, Stack};
 use crate::{LaunchError, LaunchErrorKind, ScopeId, Stdio};
@@ -61,6 +62,7 @@ struct Shared {
     state: Mutex<State>,
     work: Condvar,
     tree: Option<Arc<Tree>>,
+    notes: Option<Arc<Notes>>,
     keeper_command: Vec<CString>,
     /// Tells the reaper.
     tell: Box<dyn Fn(Key, Outcome) + Send + Sync>,
@@ -92,6 +94,7 @@ impl Launcher {
     /// Starts the first thread.
     pub(crate) fn start(
         tree: Option<Arc<Tree>>,
+        notes: Option<Arc<Notes>>,
         keeper_command: Vec<OsString>,
         tell: Box<dyn Fn(Key, Outcome) + Send + Sync>,
     ) -> io::Result<Self> {
@@ -109,8 +112,8 @@ impl Launcher {
             progress: Instant::now(),
             closed: false,
         };
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), work: Condvar::new(), tree, keeper_command, tell });
+        let (state, work) = (Mutex::new(state), Condvar::new());
+        let shared = Arc::new(Shared { state, work, tree, notes, keeper_command, tell });
         let launcher = Self { shared };
         launcher.add_thread()?;
         Ok(launcher)
@@ -214,7 +217,14 @@ impl Shared {
 
     /// None: the launch was withdrawn in time.
     fn launch(&self, stack: &mut Stack, job: Job) -> Option<Outcome> {
-        let (order, stdio) = job.cell.take()?;
+        let (mut order, stdio) = job.cell.take()?;
+        // Before anything is born: whatever becomes of us then, the next daemon knows whose it was.
+        if let (Some(notes), Some(note)) = (&self.notes, order.note.take())
+            && let Err(error) = notes.write(&job.scope.session, &note)
+        {
+            let session = &*job.scope.session;
+            tracing::warn!(%error, session, "a session can't be noted: should this daemon be killed, its key is not blocked");
+        }
         let result = match &self.tree {
             Some(tree) => into_cgroup(tree, stack, job, order, stdio),
             None => self.with_keeper(stack, job, order, stdio),

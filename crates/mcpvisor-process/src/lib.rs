@@ -14,15 +14,18 @@
 //! | `cgroup` | where our cgroups may lie, and what is done with them |
 //! | `keeper` | the keeper process, and what is said to it |
 //! | `guardian` | the process that kills what a killed daemon leaves in its cgroups |
+//! | `leftovers` | what a daemon notes for its successor, and how that ends what is left |
 //! | `sys` | system calls without a safe form |
 pub mod api;
 mod cgroup;
 mod command;
 mod crew;
+mod exact;
 mod guardian;
 mod handle;
 mod keeper;
 mod launch;
+mod leftovers;
 mod probe;
 mod procfs;
 mod reaper;
@@ -34,6 +37,7 @@ pub use api::*;
 pub use guardian::guardian_main;
 pub use handle::{Containment, SessionReports, Threads, detach, start};
 pub use keeper::keeper_main;
+pub use leftovers::{Left, LeftId};
 pub use probe::probe;
 #[cfg(feature = "count-allocations")]
 pub use sys::{CountingAllocator, live_allocations};

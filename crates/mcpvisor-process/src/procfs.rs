@@ -74,6 +74,15 @@ pub(crate) fn shortened(mut text: String) -> String {
     text
 }
 
+/// The words of `cmdline` or `environ`; none where they can't be read. May hang: see the module's text.
+pub(crate) fn words(pid: u32, file: &str) -> Vec<Vec<u8>> {
+    let mut bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    if bytes.last() == Some(&0) {
+        bytes.pop();
+    }
+    if bytes.is_empty() { Vec::new() } else { bytes.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect() }
+}
+
 /// The value of a variable in the process's initial environment. May hang: see the module's text.
 pub(crate) fn variable(pid: u32, name: &str) -> Option<String> {
     let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;

@@ -17,11 +17,13 @@ use crate::cgroup::Tree;
 use crate::command::{Command, Done, Mailbox, answer_without_reaper};
 use crate::crew::Crew;
 use crate::launch::{Key, Launcher};
+use crate::leftovers::notes::Notes;
 use crate::reserve::Reserve;
 use crate::{InstanceId, ScopeId, ScopeReport};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::inotify;
+pub(crate) use scope::guarded;
 use scope::{Held, Owner, Scope};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CString;
@@ -102,6 +104,7 @@ pub(crate) struct Reaper {
     instance: InstanceId,
     /// None: keepers.
     tree: Option<Arc<Tree>>,
+    notes: Option<Arc<Notes>>,
     launcher: Launcher,
     crew: Crew,
     mailbox: Mailbox,
@@ -129,7 +132,7 @@ impl Reaper {
         parts: Parts,
         mailbox: Mailbox,
         instance: InstanceId,
-        tree: Option<Arc<Tree>>,
+        (tree, notes): (Option<Arc<Tree>>, Option<Arc<Notes>>),
         launcher: Launcher,
         guardian: Option<Vec<CString>>,
     ) -> Self {
@@ -137,6 +140,7 @@ impl Reaper {
             parts,
             instance,
             tree,
+            notes,
             launcher,
             crew: Crew::new(),
             mailbox,

@@ -14,6 +14,7 @@ mod gate;
 mod logs;
 mod lost;
 mod record;
+mod recovery;
 mod registry_actor;
 mod relay;
 mod server_actor;

@@ -7,7 +7,7 @@ use crate::record::{ServerRecord, SessionRecord};
 use crate::registry_actor::RegistryMsg;
 use mcpvisor_lifecycle::registry::RegistryEvent;
 use mcpvisor_lifecycle::session::{CloseReason, Ended, SessionState};
-use mcpvisor_process::{ScopeFact, ScopeId, ScopeReport};
+use mcpvisor_process::{ScopeFact, ScopeId, ScopeReport, SessionReports};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -91,15 +91,21 @@ pub(crate) fn reap_session(core: &Arc<Core>, record: &Arc<SessionRecord>) {
             connection.settle("the session is being reaped");
         }
     }
-    let budget = record.servers.iter().map(|server| server.spec.kill_wait).max().unwrap_or_default();
+    let budget = record.kill_wait();
     let (told_core, told_record) = (Arc::clone(core), Arc::clone(record));
     let runtime = tokio::runtime::Handle::current();
-    core.containment.kill_session(
-        Arc::clone(&record.scope),
-        Box::new(move |reports| {
-            runtime.spawn(async move { end_lost(&told_core, &told_record, &reports) });
-        }),
-    );
+    let empty = Box::new(move |reports: SessionReports| {
+        runtime.spawn(async move {
+            match told_record.former {
+                Some(_) => end_former(&told_core, &told_record, &reports),
+                None => end_lost(&told_core, &told_record, &reports),
+            }
+        });
+    });
+    match &record.former {
+        Some(former) => core.containment.kill_left(&former.left, empty),
+        None => core.containment.kill_session(Arc::clone(&record.scope), empty),
+    }
     let (core, record) = (Arc::clone(core), Arc::clone(record));
     tokio::spawn(async move {
         tokio::time::sleep(budget).await;
@@ -128,9 +134,31 @@ fn end_lost(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId, 
     core.end_session(record, Ended::Failed, CloseReason::Internal, proven);
 }
 
+/// The end of a session that a former daemon has left. A leaf begins with its server's place in the session.
+fn end_former(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId, Arc<ScopeReport>)]) {
+    if record.has_ended() {
+        return;
+    }
+    for server in &record.servers {
+        let is_its =
+            |scope: &ScopeId| scope.leaf.split('-').next() == Some(server.index.to_string().as_str());
+        let mut whole = nothing();
+        for (_, report) in reports.iter().filter(|(scope, _)| is_its(scope)) {
+            whole.processes.extend(report.processes.iter().cloned());
+            whole.proven &= report.proven;
+        }
+        settle(server, &whole);
+    }
+    let proven = reports.iter().all(|(_, report)| report.proven);
+    core.end_session(record, Ended::Failed, CloseReason::Internal, proven);
+}
+
 /// Writes a report that lists what is left, and tells the registry.
 pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRecord>) {
     let mut remaining = Vec::new();
+    if let Some(former) = &record.former {
+        remaining = core.containment.report_left(&former.left).remaining;
+    }
     for server in &record.servers {
         let scope = server.unreaped_scope();
         let Some(scope) = scope else { continue };
@@ -153,7 +181,7 @@ pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRec
     let reason = record.live().closing.map_or(CloseReason::Internal, |(_, reason)| reason);
     let (outcome, state) = (Outcome::Quarantined, SessionState::Quarantined);
     let end = End { outcome, state, reason, remaining, proven: false };
-    let certificate = certificate::of_session(record, core.containment.kind(), end);
+    let certificate = certificate::of_session(record, record.containment(core.containment.kind()), end);
     let left = certificate.remaining.len();
     tracing::error!(parent: &record.span(), left, "session is quarantined");
     {

@@ -5,6 +5,7 @@ use crate::api::{
 };
 use crate::clock::Clock;
 use crate::gate::Gate;
+use crate::recovery::Former;
 use crate::relay::Connection;
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
@@ -13,7 +14,7 @@ use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
 use mcpvisor_mcp::text::printable;
-use mcpvisor_process::{ContainmentKind, Exit, ScopeId};
+use mcpvisor_process::{ContainmentKind, Exit, LeftId, ScopeId};
 use ractor::ActorRef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,9 +43,18 @@ pub(crate) struct SessionRecord {
     pub(crate) scope: Arc<str>,
     pub(crate) gate: Gate,
     pub(crate) servers: Vec<Arc<ServerRecord>>,
+    /// A former daemon had it; this one only brings it to its end.
+    pub(crate) former: Option<FormerScope>,
     live: Mutex<SessionLive>,
     /// Set once the session is reaped without its actors: nothing is launched any more.
     condemned: Mutex<bool>,
+}
+
+/// Where a session lies that a former daemon has left.
+pub(crate) struct FormerScope {
+    pub(crate) left: LeftId,
+    pub(crate) containment: ContainmentKind,
+    pub(crate) kill_wait: Duration,
 }
 
 /// The part of a session's record that changes.
@@ -74,6 +84,7 @@ impl SessionRecord {
             scope: scope_name(id),
             gate: Gate::default(),
             servers: servers.collect(),
+            former: None,
             live: Mutex::new(SessionLive {
                 state: SessionState::Starting,
                 closing: None,
@@ -82,6 +93,49 @@ impl SessionRecord {
             }),
             condemned: Mutex::new(false),
         }
+    }
+
+    /// The record of a session that a former daemon has left: it is dying.
+    pub(crate) fn of_former(former: Former, kill_wait: Duration, clock: Clock) -> Self {
+        let servers = former.servers.into_iter().enumerate();
+        let servers = servers.map(|(index, (name, mode))| {
+            let server = ServerRecord::new(index, ServerSpec::unknown(name, mode, kill_wait));
+            server.live().state = ServerState::Stopping;
+            server.live().waiting = Some(("what a former daemon has left of it", clock.now(), None));
+            Arc::new(server)
+        });
+        Self {
+            id: former.id,
+            tenant: former.tenant,
+            labels: former.labels,
+            created_at: former.created_at,
+            lease: "none".to_owned(),
+            drain: Duration::ZERO,
+            direct: false,
+            scope: scope_name(former.id),
+            gate: Gate::default(),
+            servers: servers.collect(),
+            former: Some(FormerScope { left: former.left, containment: former.containment, kill_wait }),
+            key: former.key,
+            live: Mutex::new(SessionLive {
+                state: SessionState::Stopping,
+                closing: Some((Instant::now(), CloseReason::Internal)),
+                certificate: None,
+                actor: None,
+            }),
+            condemned: Mutex::new(true),
+        }
+    }
+
+    /// From the kill to the quarantine, where no actor has a machine that knows it.
+    pub(crate) fn kill_wait(&self) -> Duration {
+        let servers = self.servers.iter().map(|server| server.spec.kill_wait);
+        servers.chain(self.former.as_ref().map(|former| former.kill_wait)).max().unwrap_or_default()
+    }
+
+    /// What contains it, or contained it.
+    pub(crate) fn containment(&self, daemon: ContainmentKind) -> ContainmentKind {
+        self.former.as_ref().map_or(daemon, |former| former.containment)
     }
 
     /// What each record of the log carries.
@@ -141,7 +195,7 @@ impl SessionRecord {
             lease: self.lease.clone(),
             attached: Some(usize::from(self.direct && !self.has_ended())),
             in_flight,
-            containment,
+            containment: self.containment(containment),
             servers: self.servers.iter().map(|server| server.view(clock)).collect(),
             certificate,
         }

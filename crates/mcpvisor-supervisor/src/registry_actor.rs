@@ -79,9 +79,13 @@ impl Actor for RegistryActor {
         ended.iter().for_each(|record| core.forget(record.id));
         let taken = left.iter().map(|record| record.left()).collect();
         let machine = Registry::recover(core.config(), taken, core.last_generations());
+        // It is found from now on: the end of a session may come before this has returned.
+        core.registry.send_replace(Some(myself.clone()));
         for record in &left {
             lost::reap_session(&core, record);
         }
+        // A former daemon's are told of where they are taken over.
+        let lost = left.iter().filter(|record| record.former.is_none()).count();
         let mut driver = Driver {
             core,
             machine,
@@ -90,8 +94,8 @@ impl Actor for RegistryActor {
             opens: HashMap::new(),
             actors: HashMap::new(),
         };
-        if !left.is_empty() {
-            tracing::error!(sessions = left.len(), "the registry was lost; its sessions are being reaped");
+        if lost > 0 {
+            tracing::error!(sessions = lost, "the registry was lost; its sessions are being reaped");
         }
         driver.arm(&myself);
         Ok(driver)
@@ -304,8 +308,7 @@ pub(crate) async fn keep(core: Arc<Core>) {
     loop {
         let spawned = RegistryActor::spawn(None, RegistryActor, Arc::clone(&core)).await;
         match spawned {
-            Ok((actor, ended)) => {
-                core.registry.send_replace(Some(actor));
+            Ok((_, ended)) => {
                 let _ = ended.await;
                 count(&core.counters.lost_actors);
                 tracing::error!("the registry's actor is lost; another one takes over");

@@ -216,7 +216,7 @@ impl Driver {
                 }
             },
         };
-        let spec = launch_spec(&self.spec, stdio, cwd);
+        let spec = launch_spec(&arguments.session, &self.spec, stdio, cwd);
         let scope = self.scope(incarnation);
         let arguments = &self.arguments;
         let Some(_may_launch) = arguments.session.may_launch() else {

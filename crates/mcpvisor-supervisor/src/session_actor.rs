@@ -294,7 +294,9 @@ impl Core {
         reason: CloseReason,
         proven: bool,
     ) {
-        self.containment.release_session(Arc::clone(&record.scope));
+        if record.former.is_none() {
+            self.containment.release_session(Arc::clone(&record.scope));
+        }
         for server in &record.servers {
             end_server(server, ended);
         }
@@ -303,7 +305,7 @@ impl Core {
             Ended::Failed => SessionState::Failed,
         };
         let end = End { outcome: Outcome::Closed, state, reason, remaining: Vec::new(), proven };
-        let certificate = certificate::of_session(record, self.containment.kind(), end);
+        let certificate = certificate::of_session(record, record.containment(self.containment.kind()), end);
         count(match ended {
             Ended::Closed => &self.counters.closed,
             Ended::Failed => &self.counters.failed,

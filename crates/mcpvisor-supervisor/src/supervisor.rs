@@ -11,6 +11,7 @@ use crate::certificate;
 use crate::core::Core;
 use crate::definition;
 use crate::record::{SessionRecord, scope_name};
+use crate::recovery;
 use crate::registry_actor::{self, RegistryMsg, Reply};
 use crate::session_actor::SessionMsg;
 use mcpvisor_lifecycle::registry::{
@@ -57,6 +58,7 @@ impl Supervisor {
     /// `internal`, where the registry's actor could not be started.
     pub async fn start(config: SupervisorConfig, containment: Containment) -> Result<Self, Failure> {
         let core = Arc::new(Core::new(config.registry, containment));
+        recovery::take_over(&core, config.kill_wait);
         let mut registry = core.registry.subscribe();
         tokio::spawn(registry_actor::keep(Arc::clone(&core)));
         let started = registry.wait_for(Option::is_some).await;

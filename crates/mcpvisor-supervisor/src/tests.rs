@@ -41,7 +41,8 @@ fn containment() -> (MutexGuard<'static, ()>, Threads, Containment) {
     let turn = lock(&TURN);
     let instance =
         InstanceId(format!("{:016x}", 0xabcd_0000_0000_u64 + u64::from(std::process::id())).into());
-    let options = Options { instance, containment: None, private: false, keeper_command: Vec::new() };
+    let options =
+        Options { instance, containment: None, private: false, keeper_command: Vec::new(), state: None };
     let (threads, containment) = mcpvisor_process::start(options).unwrap();
     (turn, threads, containment)
 }
@@ -144,7 +145,7 @@ fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
             tombstones: 100,
             tombstone_age: Duration::from_secs(600),
         };
-        let supervisor = Supervisor::start(SupervisorConfig { registry: config }, containment).await.unwrap();
+        let supervisor = Supervisor::start(SupervisorConfig { registry: config, kill_wait: Duration::from_secs(5) }, containment).await.unwrap();
         let uid = Uid(NEXT_UID.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) * 100);
         let done = tokio::time::timeout(Duration::from_secs(60), body(World { supervisor, uid })).await;
         assert!(done.is_ok(), "the test hangs");

@@ -3,7 +3,7 @@ use crate::args::Args;
 use crate::config::{Config, Containment};
 use crate::peer::Peer;
 use crate::signals::Signals;
-use crate::start::{Parts, StartError, heed, runtime, supervise};
+use crate::start::{Parts, Role, StartError, heed, runtime, supervise};
 use crate::{connection, limits};
 use mcpvisor_lifecycle::registry::Urgency;
 use rustix::fs::{Mode, OFlags, open};
@@ -42,7 +42,7 @@ fn run(prefix: &[&str], args: &Args) -> Result<usize, StartError> {
     rustix::stdio::dup2_stdin(&null).map_err(let_go)?;
     rustix::stdio::dup2_stdout(&null).map_err(let_go)?;
     limits::raise();
-    let parts = Parts::start(prefix, args.containment.unwrap_or(Containment::Auto), true)?;
+    let parts = Parts::start(prefix, args.containment.unwrap_or(Containment::Auto), Role::Private)?;
     let runtime = runtime()?;
     let rights = parts.rights(Vec::new(), true);
     let containment = parts.containment.clone();

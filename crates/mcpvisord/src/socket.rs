@@ -97,6 +97,15 @@ impl Listening {
         self.listener.take().expect("the listener is taken once, by the daemon's start")
     }
 
+    /// Where the daemons of this socket note what they would leave: the folder `SOCKET.sessions`. None of a socket without a path.
+    pub(crate) fn state(&self) -> Option<PathBuf> {
+        let passed = || Some(self.listener.as_ref()?.local_addr().ok()?.as_pathname()?.to_owned());
+        let path = self.file.as_ref().map(|file| file.path.clone()).or_else(passed)?;
+        let mut state = path.is_absolute().then(|| path.into_os_string())?;
+        state.push(".sessions");
+        Some(PathBuf::from(state))
+    }
+
     /// For people.
     pub(crate) fn describe(&self) -> String {
         match &self.file {

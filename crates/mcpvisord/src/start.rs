@@ -124,7 +124,8 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
         .map_err(|error| StartError::new("start the log's thread", error))?;
     config.unheeded.iter().for_each(|note| tracing::warn!("{note}"));
     limits::raise();
-    let parts = Parts::start(prefix, args.containment.unwrap_or(config.daemon.containment), false)?;
+    let wanted = args.containment.unwrap_or(config.daemon.containment);
+    let parts = Parts::start(prefix, wanted, Role::Serving { state: listening.state() })?;
     let limited = |profile: &Profile| {
         profile.servers.iter().any(|server| server.memory.is_some() || server.processes.is_some())
     };
@@ -174,6 +175,14 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
     left
 }
 
+/// What a daemon is for.
+pub(crate) enum Role {
+    /// A socket. Its successors learn what it leaves from the folder `state`, where there is one.
+    Serving { state: Option<PathBuf> },
+    /// One client, whom it does not outlive: it writes nothing down.
+    Private,
+}
+
 /// What lives outside of the runtime: started before it and ended after it.
 pub(crate) struct Parts {
     pub(crate) threads: Threads,
@@ -182,7 +191,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn start(prefix: &[&str], wanted: Containment, private: bool) -> Result<Self, StartError> {
+    pub(crate) fn start(prefix: &[&str], wanted: Containment, role: Role) -> Result<Self, StartError> {
         let instance = instance().map_err(|error| StartError::new("draw random numbers", error))?;
         // By this path it is this very program that becomes a keeper, even where its file was replaced since.
         let mut keeper_command = vec![OsString::from("/proc/self/exe")];
@@ -195,8 +204,12 @@ impl Parts {
                 Containment::Cgroup => Some(ContainmentKind::Cgroup),
                 Containment::Keeper => Some(ContainmentKind::Keeper),
             },
-            private,
+            private: matches!(role, Role::Private),
             keeper_command,
+            state: match role {
+                Role::Serving { state } => state,
+                Role::Private => None,
+            },
         };
         let (threads, containment) =
             mcpvisor_process::start(options).map_err(|error| StartError::new("contain processes", error))?;
@@ -234,9 +247,12 @@ pub(crate) async fn supervise(
     config: Arc<Config>,
     rights: Rights,
 ) -> Result<(Daemon, tokio::task::JoinHandle<()>), StartError> {
-    let supervisor = Supervisor::start(SupervisorConfig { registry: config.registry() }, containment)
-        .await
-        .map_err(|error| StartError::new("start the supervision tree", error))?;
+    let supervisor = Supervisor::start(
+        SupervisorConfig { registry: config.registry(), kill_wait: config.timeouts.kill_wait },
+        containment,
+    )
+    .await
+    .map_err(|error| StartError::new("start the supervision tree", error))?;
     let (end, ended) = watch::channel(None);
     let finished = supervisor.clone();
     let watcher = tokio::spawn(async move {

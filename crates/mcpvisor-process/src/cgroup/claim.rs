@@ -78,10 +78,14 @@ fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, flags, Mode::empty())?)
 }
 
-/// Kills what dead instances of this user have left below `base`, and removes their cgroups. Waits for the end of what it has
-/// killed, for two seconds at most; without such leftovers it costs the listing of one folder.
-pub(super) fn sweep(base: &Path) {
-    let dead = abandoned(base);
+/// Kills what dead instances of this user have left below `base`, and removes their cgroups, but for those of `noted`. Waits for the
+/// end of what it has killed, for two seconds at most; without such leftovers it costs the listing of one folder.
+///
+/// Nothing is known of their sessions: they served another socket, or a private client, or could not write their notes. So no key of
+/// ours is blocked for them.
+pub(super) fn sweep(base: &Path, noted: &[&Path]) {
+    let mut dead = abandoned(base);
+    dead.retain(|tree| !noted.contains(&tree.path.as_path()));
     for tree in &dead {
         let left = remains(tree);
         if !left.is_empty() {

@@ -1,7 +1,8 @@
 //! The processes below a keeper: finding and signalling them, where each may end, and its number be used again, at any time.
 use super::protocol::SeenProcess;
+use crate::exact::signal_if;
 use crate::procfs;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
 
 /// The keeper's view of its descendants.
@@ -84,16 +85,9 @@ impl Tree {
     }
 }
 
-/// Signals a process that was seen below us. The pidfd is opened first and the place in the tree is looked at then, so that a
-/// stranger that got the number is never hit: whoever answers to it after that is the process of the pidfd, or that is gone.
+/// Signals a process that was seen below us, if it still is.
 fn signal(pid: u32, signal: Signal) {
-    let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-    if let Ok(pidfd) = pidfd_open(raw, PidfdFlags::empty())
-        && is_ours(pid)
-    {
-        // It may have exited meanwhile.
-        let _ = pidfd_send_signal(&pidfd, signal);
-    }
+    signal_if(pid, signal, || is_ours(pid));
 }
 
 fn is_ours(pid: u32) -> bool {

@@ -7,7 +7,7 @@ use crate::{Credentials, LaunchSpec, ResourceLimit, Stdio};
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The variable that marks every process of a scope.
 pub(crate) const MARKER: &str = "MCPVISOR_SCOPE";
@@ -32,6 +32,7 @@ pub(crate) struct Order {
     credentials: Option<Credentials>,
     no_new_privs: bool,
     pub(crate) cgroup: CgroupLimits,
+    pub(crate) note: Option<Arc<str>>,
 }
 
 impl Cell {
@@ -66,6 +67,7 @@ impl Order {
             credentials: spec.credentials.filter(is_a_change),
             no_new_privs: spec.no_new_privs,
             cgroup: CgroupLimits { memory_max: spec.memory_max, pids_max: spec.pids_max },
+            note: spec.note,
         };
         (wanted, Cell::new(order, spec.stdio))
     }

@@ -163,8 +163,15 @@ impl Reaper {
     }
 
     pub(super) fn release_session(&mut self, session: &str) {
-        let busy = self.of_session(Some(session)).into_iter().any(|key| self.scopes[&key].is_alive());
-        if let (false, Some(tree)) = (busy, &self.tree)
+        if self.of_session(Some(session)).into_iter().any(|key| self.scopes[&key].is_alive()) {
+            return;
+        }
+        if let Some(notes) = &self.notes
+            && let Err(error) = notes.remove(session)
+        {
+            tracing::warn!(%error, session, "a session's note can't be removed");
+        }
+        if let Some(tree) = &self.tree
             && let Err(error) = self.parts.reserve.with(|| tree.remove_session(session))
         {
             tracing::warn!(%error, session, "a session's cgroup can't be removed");

@@ -4,10 +4,11 @@ use super::Reaper;
 use super::scope::{Held, Owner};
 use super::timers::Timer;
 use crate::command::Command;
+use crate::exact::signal_if;
 use crate::launch::{Key, MARKER};
 use crate::resolve::error;
 use crate::{LaunchErrorKind, Rung, procfs};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -119,12 +120,6 @@ fn search_and_kill(
     (found, unmarked)
 }
 
-/// Kills a process, if what was true of it still is when its descriptor is open.
-fn kill_if(pid: u32, still: impl Fn() -> bool) {
-    let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-    if let Ok(pidfd) = pidfd_open(raw, PidfdFlags::empty())
-        && still()
-    {
-        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-    }
+fn kill_if(pid: u32, still: impl FnOnce() -> bool) {
+    signal_if(pid, Signal::KILL, still);
 }

@@ -132,7 +132,7 @@ impl Scope {
 }
 
 /// Runs what others have given us: a panic in it must not end the thread that holds every scope.
-pub(super) fn guarded(what: &str, run: impl FnOnce()) {
+pub(crate) fn guarded(what: &str, run: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
         tracing::error!(what, "panicked on the reaper's thread");
     }

@@ -90,6 +90,7 @@ fn no_keeper(kind: ContainmentKind) {
         containment: Some(kind),
         private: false,
         keeper_command: vec!["/no/such/keeper".into()],
+        state: None,
     };
     let (threads, containment) = mcpvisor_process::start(options).unwrap();
     let (told, answer) = std::sync::mpsc::channel();

@@ -33,6 +33,7 @@ impl World {
             containment: Some(kind),
             private: false,
             keeper_command: vec![me.into(), "keeper".into()],
+            state: None,
         };
         let (threads, containment) = start(options).unwrap();
         assert_eq!(containment.kind(), kind);
@@ -206,6 +207,7 @@ pub(crate) fn program(program: &str, arguments: &[&str]) -> LaunchSpec {
         no_new_privs: false,
         memory_max: None,
         pids_max: None,
+        note: None,
         deadline: Duration::from_secs(20),
     }
 }

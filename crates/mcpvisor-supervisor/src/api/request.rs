@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub struct SupervisorConfig {
     /// Limits and retention.
     pub registry: RegistryConfig,
+    /// From the kill of what a former daemon has left to its quarantine.
+    pub kill_wait: Duration,
 }
 
 /// How to start one server. Everything is resolved: no variables are left.
@@ -67,6 +69,38 @@ pub struct ServerSpec {
     pub kill_wait: Duration,
     /// The longest line of the server, in bytes.
     pub max_line: usize,
+}
+
+impl ServerSpec {
+    /// That of a server of which no more is known, and which will not be started.
+    pub(crate) fn unknown(name: ServerName, mode: Mode, kill_wait: Duration) -> Self {
+        Self {
+            name,
+            program: CString::default(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+            umask: None,
+            limits: Vec::new(),
+            nice: None,
+            ignored_signals: Vec::new(),
+            credentials: None,
+            no_new_privs: false,
+            memory_max: None,
+            pids_max: None,
+            max_in_flight: None,
+            mode,
+            required: true,
+            restart: Restart::Temporary,
+            restart_intensity: 0,
+            restart_period: Duration::ZERO,
+            start: Duration::ZERO,
+            stdin_grace: Duration::ZERO,
+            term_grace: Duration::ZERO,
+            kill_wait,
+            max_line: 0,
+        }
+    }
 }
 
 /// What a direct session's client hands over. The descriptors' flags are the client's own and are never changed.

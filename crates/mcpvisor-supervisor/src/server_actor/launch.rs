@@ -1,9 +1,16 @@
 //! What a server's definition means to the process layer.
 use crate::api::ServerSpec;
+use crate::record::SessionRecord;
+use crate::recovery;
 use mcpvisor_process::{Cwd, LaunchSpec, Stdio};
 use std::os::fd::OwnedFd;
 
-pub(super) fn launch_spec(spec: &ServerSpec, stdio: Stdio, cwd: Option<OwnedFd>) -> LaunchSpec {
+pub(super) fn launch_spec(
+    session: &SessionRecord,
+    spec: &ServerSpec,
+    stdio: Stdio,
+    cwd: Option<OwnedFd>,
+) -> LaunchSpec {
     LaunchSpec {
         program: spec.program.clone(),
         args: spec.args.clone(),
@@ -22,6 +29,7 @@ pub(super) fn launch_spec(spec: &ServerSpec, stdio: Stdio, cwd: Option<OwnedFd>)
         no_new_privs: spec.no_new_privs,
         memory_max: spec.memory_max,
         pids_max: spec.pids_max,
+        note: recovery::note(session),
         deadline: spec.start,
     }
 }

@@ -1,0 +1,440 @@
+//! The end of what dead daemons have left: one thread, which lives for as long as anything of it does.
+//!
+//! A session is gone when the kernel counts no process in its cgroup and two searches of /proc in a row have found no process that
+//! carries its marker. Where a keeper had it, the search is all there is: it is no proof, and the report says so. What it can't
+//! see is a process that has wiped its environment, or that we may not look into, once its keeper is dead too.
+//!
+//! Who is killed: what is in the dead instance's cgroup, by `cgroup.kill`; and what carries the dead instance's whole name in its
+//! marker, by a pidfd, after a second look with the pidfd open. Numbers of processes are nowhere written down, so that none can
+//! have come to mean a stranger. A keeper that lives is left alone for as long as it has somebody to end: it is its tree's parent,
+//! and knows those that the search can't see.
+//!
+//! A process that hangs so that its memory can't be read (a dead mount) holds the search up, and with it the end of every
+//! session here, but nothing else: their keys stay blocked.
+use super::notes::{Former, is_session};
+use super::{Left, LeftId};
+use crate::cgroup::Tree;
+use crate::command::{Done, nothing_known};
+use crate::exact::signal_if;
+use crate::handle::SessionReports;
+use crate::launch::MARKER;
+use crate::{ContainmentKind, InstanceId, ProcessRecord, Rung, ScopeId, ScopeReport, keeper, procfs};
+use rustix::process::Signal;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two looks: the first one, and then twice as long each time, up to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(500);
+/// A daemon's start waits no longer than this for the first look, which seldom takes more than a few milliseconds.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// So many searches in a row must find nothing: in one alone, a process may be missed that is born while its parent ends.
+const CLEAN: u32 = 2;
+/// A keeper ends at once when nobody is left below it; one that has not after this time hangs, and is killed.
+const KEEPER_PATIENCE: Duration = Duration::from_secs(3);
+/// How many of the killed processes are told in the log.
+const TOLD: usize = 64;
+
+/// The way to the thread; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Sweeper {
+    state: Arc<Mutex<State>>,
+    /// Wakes the thread; ends it when the last is dropped.
+    wake: Sender<()>,
+    left: Arc<[Left]>,
+}
+
+/// What is known of each session that is left, or was.
+type State = BTreeMap<LeftId, Status>;
+
+#[derive(Default)]
+struct Status {
+    /// What lives of it, at the last look.
+    remaining: Vec<(u32, String)>,
+    /// Set when nothing is left.
+    gone: Option<SessionReports>,
+    waiting: Vec<Done<SessionReports>>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Nothing that can panic runs under the lock.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sweeper {
+    /// Kills what these daemons have left, and returns after the first look. Without any it costs nothing.
+    pub(crate) fn start(former: Vec<Former>) -> io::Result<Self> {
+        let (wake, woken) = channel();
+        let state = Arc::new(Mutex::new(State::new()));
+        if former.is_empty() {
+            return Ok(Self { state, wake, left: Arc::from([]) });
+        }
+        let remains: Vec<Remains> = former.into_iter().map(Remains::new).collect();
+        let noted: Vec<Left> = remains.iter().flat_map(Remains::left).collect();
+        lock(&state).extend(noted.iter().map(|left| (left.id.clone(), Status::default())));
+        let sweep = Sweep { remains, state: Arc::clone(&state), looks: 0, idle_keepers: HashMap::new() };
+        let (told, first) = channel();
+        std::thread::Builder::new().name("mcpvisor-sweep".into()).spawn(move || sweep.run(&woken, &told))?;
+        let left = first.recv_timeout(FIRST_LOOK).unwrap_or_else(|_| {
+            tracing::error!("what a former daemon left can't be looked at yet; its keys stay blocked");
+            noted
+        });
+        Ok(Self { state, wake, left: left.into() })
+    }
+
+    /// The sessions that were not gone at the first look.
+    pub(crate) fn left(&self) -> &[Left] {
+        &self.left
+    }
+
+    /// Looks and kills again, now, and calls `empty` when nothing of the session is left.
+    pub(crate) fn kill(&self, id: &LeftId, empty: Done<SessionReports>) {
+        let mut state = lock(&self.state);
+        let known = state.get(id).map(|status| status.gone.clone());
+        match known {
+            Some(None) => {
+                if let Some(status) = state.get_mut(id) {
+                    status.waiting.push(empty);
+                }
+                drop(state);
+                // It ends only when everything is gone, and that has then been told.
+                let _ = self.wake.send(());
+            }
+            Some(Some(reports)) => {
+                drop(state);
+                empty(reports);
+            }
+            None => {
+                drop(state);
+                empty(Vec::new());
+            }
+        }
+    }
+
+    /// What is known of the session now.
+    pub(crate) fn report(&self, id: &LeftId) -> ScopeReport {
+        let remaining = lock(&self.state).get(id).map(|status| status.remaining.clone()).unwrap_or_default();
+        ScopeReport { remaining, proven: false, ..nothing_known() }
+    }
+}
+
+/// What one dead daemon has left.
+struct Remains {
+    former: Former,
+    sessions: BTreeMap<Arc<str>, Session>,
+}
+
+#[derive(Default)]
+struct Session {
+    note: Option<String>,
+    /// Everybody that was ever seen of it, keepers aside: leaf and command.
+    seen: BTreeMap<u32, (Arc<str>, String)>,
+    /// Somebody of it was seen outside of its cgroup.
+    strayed: bool,
+    clean: u32,
+}
+
+/// A process of a session that is left.
+struct Found {
+    pid: u32,
+    leaf: Arc<str>,
+    command: String,
+    keeper: bool,
+}
+
+impl Session {
+    fn see(&mut self, found: &[Found]) {
+        for found in found.iter().filter(|found| !found.keeper) {
+            let seen = || (Arc::clone(&found.leaf), found.command.clone());
+            self.seen.entry(found.pid).or_insert_with(seen);
+        }
+    }
+}
+
+impl Remains {
+    fn new(former: Former) -> Self {
+        let noted = former.sessions.iter().map(|(name, note)| {
+            (Arc::from(name.as_str()), Session { note: note.clone(), ..Session::default() })
+        });
+        Self { sessions: noted.collect(), former }
+    }
+
+    fn kind(&self) -> ContainmentKind {
+        if self.former.cgroup.is_some() { ContainmentKind::Cgroup } else { ContainmentKind::Keeper }
+    }
+
+    fn id(&self, session: &Arc<str>) -> LeftId {
+        LeftId { instance: self.former.instance.clone(), session: Arc::clone(session) }
+    }
+
+    fn left(&self) -> Vec<Left> {
+        let left = self.sessions.iter().map(|(name, session)| Left {
+            id: self.id(name),
+            note: session.note.clone(),
+            containment: self.kind(),
+        });
+        left.collect()
+    }
+
+    /// Looks at who is in its cgroup, before they are killed.
+    fn see(&mut self, tree: &Tree) {
+        for session in tree.sessions().unwrap_or_default().into_iter().filter(|name| is_session(name)) {
+            let inside = members(tree, &session).unwrap_or_default();
+            self.sessions.entry(Arc::from(session)).or_default().see(&inside);
+        }
+    }
+
+    /// Tells who was left.
+    fn tell(&self) {
+        for (of, session) in self.sessions.iter().filter(|(_, session)| !session.seen.is_empty()) {
+            let name = |(pid, (_, command)): (&u32, &(Arc<str>, String))| format!("{pid} {command}");
+            let processes: Vec<String> = session.seen.iter().take(TOLD).map(name).collect();
+            let instance = &*self.former.instance.0;
+            tracing::warn!(
+                session = &**of,
+                instance,
+                ?processes,
+                "a daemon that has died left processes; they are killed"
+            );
+        }
+    }
+
+    /// Its cgroup. None: there is none, or not any more.
+    fn tree(&self) -> io::Result<Option<Tree>> {
+        let Some(path) = &self.former.cgroup else { return Ok(None) };
+        match Tree::of_instance(path) {
+            Ok(tree) => Ok(Some(tree)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+struct Sweep {
+    remains: Vec<Remains>,
+    state: Arc<Mutex<State>>,
+    looks: u32,
+    /// Keepers that have nobody to end, since when.
+    idle_keepers: HashMap<u32, Instant>,
+}
+
+impl Sweep {
+    fn run(mut self, woken: &Receiver<()>, told: &Sender<Vec<Left>>) {
+        for _ in 0..CLEAN {
+            self.look();
+        }
+        let _ = told.send(self.remains.iter().flat_map(Remains::left).collect());
+        let mut pause = FIRST_PAUSE;
+        while !self.remains.is_empty() {
+            match woken.recv_timeout(pause) {
+                Ok(()) => pause = FIRST_PAUSE,
+                Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(LAST_PAUSE),
+                // The daemon ends. What is left is for the next one.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look();
+        }
+    }
+
+    /// Kills what there is, and tells what is gone.
+    fn look(&mut self) {
+        for remains in &mut self.remains {
+            if let Ok(Some(tree)) = remains.tree() {
+                if self.looks == 0 {
+                    remains.see(&tree);
+                }
+                // Its error, if it lasts, is that something is left.
+                let _ = tree.kill_all();
+            }
+        }
+        let mut found = self.search();
+        for remains in &mut self.remains {
+            let searched = found.remove(&remains.former.instance).unwrap_or_default();
+            let (tree, readable) = match remains.tree() {
+                Ok(tree) => (tree, true),
+                Err(error) => {
+                    tracing::warn!(%error, "the cgroup of a former daemon can't be opened yet");
+                    (None, false)
+                }
+            };
+            look_at(remains, tree.as_ref(), readable, searched, &self.state);
+            if self.looks == 0 {
+                remains.tell();
+            }
+        }
+        self.looks = self.looks.saturating_add(1);
+        self.remains.retain(|remains| {
+            let over = remains.sessions.is_empty();
+            if over {
+                remains.end();
+            }
+            !over
+        });
+    }
+
+    /// Searches for the marked, by instance and session, and kills them.
+    fn search(&mut self) -> HashMap<InstanceId, HashMap<Arc<str>, Vec<Found>>> {
+        let mut all: HashMap<InstanceId, HashMap<Arc<str>, Vec<Found>>> = HashMap::new();
+        let mut keepers = HashMap::new();
+        let me = std::process::id();
+        for pid in procfs::everyone().into_iter().filter(|pid| *pid != me) {
+            let Some(marker) = procfs::variable(pid, MARKER) else { continue };
+            let Some((instance, session, leaf)) = self.place(&marker) else { continue };
+            let Some(stat) = procfs::stat(pid).ok().filter(|stat| !stat.is_dead()) else { continue };
+            let still = || procfs::variable(pid, MARKER).as_deref() == Some(marker.as_str());
+            let keeper = self.had_keepers(&instance) && keeper::is_keeper(pid);
+            let sessions = all.entry(instance).or_default();
+            let found = sessions.entry(session).or_default();
+            if keeper {
+                let kept = procfs::descendants(pid);
+                if stat.state == 'T' {
+                    signal_if(pid, Signal::CONT, still);
+                }
+                if kept.is_empty() {
+                    let since = self.idle_keepers.get(&pid).copied().unwrap_or_else(Instant::now);
+                    keepers.insert(pid, since);
+                    if since.elapsed() > KEEPER_PATIENCE {
+                        signal_if(pid, Signal::KILL, still);
+                    }
+                }
+                found.extend(kept.into_iter().filter_map(|pid| describe(pid, &leaf)));
+            } else {
+                signal_if(pid, Signal::KILL, still);
+            }
+            let command = procfs::command(pid).unwrap_or(stat.name);
+            found.push(Found { pid, leaf, command, keeper });
+        }
+        self.idle_keepers = keepers;
+        all
+    }
+
+    fn had_keepers(&self, instance: &InstanceId) -> bool {
+        let of = |remains: &&Remains| remains.former.instance == *instance;
+        self.remains.iter().find(of).is_some_and(|remains| remains.kind() == ContainmentKind::Keeper)
+    }
+
+    /// Where a process with this marker belongs to, if to one of the dead.
+    fn place(&self, marker: &str) -> Option<(InstanceId, Arc<str>, Arc<str>)> {
+        let mut parts = marker.split('/');
+        let (instance, session, leaf) = (parts.next()?, parts.next()?, parts.next()?);
+        let dead = self.remains.iter().find(|remains| &*remains.former.instance.0 == instance)?;
+        let named = parts.next().is_none() && is_session(session) && is_session(leaf);
+        named.then(|| (dead.former.instance.clone(), Arc::from(session), Arc::from(leaf)))
+    }
+}
+
+fn describe(pid: u32, leaf: &Arc<str>) -> Option<Found> {
+    let stat = procfs::stat(pid).ok().filter(|stat| !stat.is_dead())?;
+    let command = procfs::command(pid).unwrap_or(stat.name);
+    Some(Found { pid, leaf: Arc::clone(leaf), command, keeper: false })
+}
+
+/// Who is in the cgroup of a session.
+fn members(tree: &Tree, session: &str) -> io::Result<Vec<Found>> {
+    let all = tree.session_processes(session)?;
+    Ok(all.into_iter().filter_map(|(leaf, pid)| describe(pid, &Arc::from(leaf))).collect())
+}
+
+/// Puts together what is left of one daemon's sessions, and ends those of which nothing is.
+fn look_at(
+    remains: &mut Remains,
+    tree: Option<&Tree>,
+    readable: bool,
+    mut searched: HashMap<Arc<str>, Vec<Found>>,
+    state: &Mutex<State>,
+) {
+    // Those that are not noted: the note could not be written.
+    let unnoted = tree.and_then(|tree| tree.sessions().ok()).unwrap_or_default();
+    for session in unnoted.into_iter().map(Arc::from).chain(searched.keys().cloned()) {
+        if is_session(&session) {
+            lock(state).entry(remains.id(&session)).or_default();
+            remains.sessions.entry(session).or_default();
+        }
+    }
+    let mut gone = Vec::new();
+    let names: Vec<Arc<str>> = remains.sessions.keys().cloned().collect();
+    for name in names {
+        let id = remains.id(&name);
+        let inside = tree.map_or(Ok(Vec::new()), |tree| members(tree, &name)).unwrap_or_default();
+        let populated = tree.map_or(Ok(false), |tree| tree.session_populated(&name));
+        let Some(session) = remains.sessions.get_mut(&name) else { continue };
+        let mut left = searched.remove(&name).unwrap_or_default();
+        session.strayed |= left.iter().any(|found| inside.iter().all(|other| other.pid != found.pid));
+        left.extend(inside);
+        session.see(&left);
+        let over = readable && left.is_empty() && matches!(populated, Ok(false));
+        session.clean = if over { session.clean + 1 } else { 0 };
+        let remaining: BTreeMap<u32, String> =
+            left.into_iter().map(|found| (found.pid, found.command)).collect();
+        let remaining: Vec<(u32, String)> = remaining.into_iter().collect();
+        lock(state).entry(id).or_default().remaining = remaining;
+        if session.clean >= CLEAN {
+            gone.push(name);
+        }
+    }
+    for name in gone {
+        let Some(session) = remains.sessions.remove(&name) else { continue };
+        if let Some(Err(error)) = tree.map(|tree| tree.remove_former(&name)) {
+            tracing::debug!(%error, "a former daemon's empty cgroup is not removed yet");
+        }
+        remains.former.remove(&name);
+        let proven = remains.former.cgroup.is_some() && !session.strayed;
+        tell_gone(state, &remains.id(&name), &reports(&name, session, proven));
+    }
+}
+
+fn tell_gone(state: &Mutex<State>, id: &LeftId, reports: &SessionReports) {
+    let waiting = {
+        let mut state = lock(state);
+        let status = state.entry(id.clone()).or_default();
+        status.gone = Some(reports.clone());
+        std::mem::take(&mut status.waiting)
+    };
+    for empty in waiting {
+        crate::reaper::guarded("a session's end", || empty(reports.clone()));
+    }
+}
+
+/// One report for each leaf that somebody was seen of.
+fn reports(name: &Arc<str>, session: Session, proven: bool) -> SessionReports {
+    let mut leaves: BTreeMap<Arc<str>, Vec<ProcessRecord>> = BTreeMap::new();
+    for (pid, (leaf, command)) in session.seen {
+        let (ended_by, exit) = (Some(Rung::Sigkill), None);
+        let record = ProcessRecord { pid, command, ended_by, exit, escaped: false };
+        leaves.entry(leaf).or_default().push(record);
+    }
+    if leaves.is_empty() {
+        leaves.insert(Arc::from(""), Vec::new());
+    }
+    let all = leaves.into_iter().map(|(leaf, processes)| {
+        let report = ScopeReport { processes, proven, ..nothing_known() };
+        (ScopeId { session: Arc::clone(name), leaf }, Arc::new(report))
+    });
+    all.collect()
+}
+
+impl Remains {
+    /// Nothing of it is left.
+    fn end(&self) {
+        match self.tree() {
+            Ok(Some(tree)) => {
+                if let Err(error) = tree.remove_all() {
+                    let cgroup = tree.path().display();
+                    tracing::error!(%cgroup, %error, "an empty cgroup of a former daemon can't be removed");
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the cgroup of a former daemon can't be opened"),
+        }
+        self.former.close();
+    }
+}
+
+/// The folders of the cgroups that these daemons had.
+pub(crate) fn cgroups(former: &[Former]) -> Vec<&Path> {
+    former.iter().filter_map(|former| former.cgroup.as_deref()).collect()
+}
