@@ -11,6 +11,7 @@ mod guarantees;
 mod lifecycle;
 mod many;
 mod real;
+mod recovery;
 mod run;
 mod shapes;
 mod signals;
