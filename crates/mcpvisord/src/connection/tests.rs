@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::{Config, Containment};
-use crate::start::{Parts, supervise};
+use crate::start::{Parts, Role, supervise};
 use mcpvisor_lifecycle::registry::Urgency;
 use serde_json::{Value, json};
 use std::sync::OnceLock;
@@ -11,7 +11,8 @@ fn parts() -> &'static Parts {
     static PARTS: OnceLock<Parts> = OnceLock::new();
     // Nothing is ever launched by these tests, so what it would be launched in does not matter.
     PARTS.get_or_init(|| {
-        Parts::start(&[], Containment::Auto, false).unwrap_or_else(|error| panic!("{error:?}"))
+        Parts::start(&[], Containment::Auto, Role::Serving { state: None })
+            .unwrap_or_else(|error| panic!("{error:?}"))
     })
 }
 
