@@ -158,18 +158,14 @@ impl Connection {
         }
     }
 
-    /// Calls a tool: its result, which is an object, as it came. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
+    /// Calls a tool: its result as it came, unchecked. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
     /// swallowed.
     pub(crate) async fn call_tool(
         &self,
         name: &str,
         arguments: Option<Box<RawValue>>,
     ) -> Result<Box<RawValue>, CallError> {
-        let result =
-            self.request(move |peer, waiter| peer.call_tool(waiter, name, arguments.as_deref())).await?;
-        mcpvisor_mcp::tools::check_result(&result)
-            .map_err(|error| CallError::BadAnswer(error.to_string()))?;
-        Ok(result)
+        self.request(move |peer, waiter| peer.call_tool(waiter, name, arguments.as_deref())).await
     }
 
     /// Closes the server's input. What is queued is written as far as the server takes it within a tenth of a second; it is not

@@ -9,6 +9,7 @@ use crate::relay::CallError;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::session::SessionState;
+use mcpvisor_mcp::tools::check_result;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,7 +62,8 @@ impl Supervisor {
     /// One call, answered with the server's result as it came. Dropping the future cancels it at the server.
     ///
     /// # Errors
-    /// `SessionClosing` once the gate is closed; `ServerError` where the server answered with an error; see [`Failure`].
+    /// `SessionClosing` once the gate is closed; `ServerError` where the server answered with an error, `BadAnswer` where with what is
+    /// no result; see [`Failure`].
     pub async fn call(
         &self,
         target: Target,
@@ -107,7 +109,11 @@ impl Supervisor {
         let Some(connection) = server.connection() else {
             return Err(call_failure(CallError::ServerExited, &owner.server, &record));
         };
-        match connection.call_tool(&owner.tool, arguments).await {
+        let answer = connection.call_tool(&owner.tool, arguments).await.and_then(|result| {
+            check_result(&result).map_err(|error| CallError::BadAnswer(error.to_string()))?;
+            Ok(result)
+        });
+        match answer {
             Ok(result) => {
                 permit.finish();
                 Ok(result)
