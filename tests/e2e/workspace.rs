@@ -10,11 +10,25 @@ use std::process::Command;
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("mcpvisor-lifecycle", &[]),
     ("mcpvisor-mcp", &[]),
-    ("mcpvisor-process", &[]),
+    ("mcpvisor-process", &["mcpvisor-failpoints"]),
     ("mcpvisor-control", &[]),
-    ("mcpvisor-supervisor", &["mcpvisor-lifecycle", "mcpvisor-mcp", "mcpvisor-process"]),
-    ("mcpvisord", &["mcpvisor-supervisor", "mcpvisor-control", "mcpvisor-lifecycle", "mcpvisor-process"]),
+    (
+        "mcpvisor-supervisor",
+        &["mcpvisor-lifecycle", "mcpvisor-mcp", "mcpvisor-process", "mcpvisor-failpoints"],
+    ),
+    (
+        "mcpvisord",
+        &[
+            "mcpvisor-supervisor",
+            "mcpvisor-control",
+            "mcpvisor-lifecycle",
+            "mcpvisor-process",
+            "mcpvisor-failpoints",
+        ],
+    ),
     ("mcpvisor", &["mcpvisor-control", "mcpvisord"]),
+    // Gates for tests, empty without its feature.
+    ("mcpvisor-failpoints", &[]),
     // Nothing but tests depends on the testkit.
     ("mcpvisor-testkit", &[]),
     ("mcpvisor-model", &["mcpvisor-lifecycle"]),

@@ -5,6 +5,7 @@ use crate::{
     LaunchError, LaunchErrorKind, LaunchSpec, Launched, Observer, ProcessInfo, Rung, ScopeFact, ScopeId,
     ScopeReport, ScopeStatus,
 };
+use mcpvisor_failpoints::Gate;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -88,6 +89,22 @@ pub(crate) enum Command {
         found: Vec<(u32, String)>,
         unmarked: Vec<u32>,
     },
+}
+
+impl Command {
+    /// Where a test can hold it.
+    pub(crate) fn gate(&self) -> Option<Gate> {
+        match self {
+            Self::Launch { .. } => Some(Gate::LaunchOrdered),
+            Self::Launched { .. } => Some(Gate::LaunchAnnounced),
+            Self::Climb { rung: Rung::Stdin, .. } => Some(Gate::ReaperStdin),
+            Self::Climb { rung: Rung::Sigterm, .. } => Some(Gate::ReaperTerm),
+            Self::Climb { rung: Rung::Sigkill, .. } => Some(Gate::ReaperKill),
+            Self::ReleaseSession { .. } => Some(Gate::ReaperRelease),
+            Self::End => Some(Gate::ReaperEnd),
+            _ => None,
+        }
+    }
 }
 
 /// The sending half; cheap to clone.

@@ -16,6 +16,7 @@ use crate::leftovers::notes::Notes;
 use crate::resolve::{Head, Resolved, error};
 use crate::sys::{self, Stack};
 use crate::{LaunchError, LaunchErrorKind, ScopeId, Stdio};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
 use std::ffi::{CString, OsString};
@@ -217,6 +218,7 @@ impl Shared {
 
     /// None: the launch was withdrawn in time.
     fn launch(&self, stack: &mut Stack, job: Job) -> Option<Outcome> {
+        failpoints::pass_thread(Gate::LaunchJob);
         let (mut order, stdio) = job.cell.take()?;
         // Before anything is born: whatever becomes of us then, the next daemon knows whose it was.
         if let (Some(notes), Some(note)) = (&self.notes, order.note.take())
@@ -229,6 +231,7 @@ impl Shared {
             Some(tree) => into_cgroup(tree, stack, job, order, stdio),
             None => self.with_keeper(stack, job, order, stdio),
         };
+        failpoints::pass_thread(Gate::LaunchBorn);
         Some(result.unwrap_or_else(Outcome::Failed))
     }
 
@@ -259,6 +262,7 @@ impl Shared {
         let env = keeper::environment(&job.marker);
         // No parent-death signal: the keeper must outlive us for as long as it has something to kill.
         let plan = sys::Plan::new(program.clone(), self.keeper_command.clone(), env, streams);
+        failpoints::pass_thread(Gate::LaunchBirth);
         let spawned = sys::spawn(stack, &plan, None, &job.cell.born).map_err(|e| spawn_error("clone", &e))?;
         drop(plan);
         if let Some((_, errno)) = spawned.failure {
@@ -305,6 +309,7 @@ fn into_cgroup(
         .plan(&resolved.program, resolved.head == Head::Binary, cwd, &marker, child)
         .die_with(std::process::id());
     let leaf = tree.create(&scope, limits).map_err(|e| spawn_error("can't make its cgroup", &e))?;
+    failpoints::pass_thread(Gate::LaunchBirth);
     let spawned = match sys::spawn(stack, &plan, Some(leaf.as_fd()), &cell.born) {
         Ok(spawned) => spawned,
         Err(error) => {

@@ -20,6 +20,7 @@ use crate::launch::{Key, Launcher};
 use crate::leftovers::notes::Notes;
 use crate::reserve::Reserve;
 use crate::{InstanceId, ScopeId, ScopeReport};
+use mcpvisor_failpoints as failpoints;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::inotify;
@@ -261,6 +262,9 @@ impl Reaper {
     }
 
     fn obey(&mut self, command: Command) {
+        if let Some(gate) = command.gate() {
+            failpoints::pass_thread(gate);
+        }
         match command {
             Command::Launch { scope, spec, observer, done } => self.launch(scope, *spec, observer, done),
             Command::NotResolved { key, error } => self.not_launched(key, error),

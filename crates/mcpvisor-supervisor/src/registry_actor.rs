@@ -5,6 +5,7 @@ use crate::core::{Core, count};
 use crate::lost;
 use crate::record::SessionRecord;
 use crate::session_actor::{SessionActor, SessionArguments, SessionMsg};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{
     Answer, Counts, Open, Refusal, Registry, RegistryEffect, RegistryEvent, Target,
 };
@@ -48,6 +49,21 @@ pub(crate) enum RegistryMsg {
     Alarm,
     #[cfg(test)]
     Panic,
+}
+
+impl RegistryMsg {
+    /// Where a test can hold it.
+    fn gate(&self) -> Option<Gate> {
+        match self {
+            Self::Open { .. } => Some(Gate::RegistryOpen),
+            Self::Ask { event: RegistryEvent::Close { .. }, .. } => Some(Gate::RegistryClose),
+            Self::Event(RegistryEvent::Cancel { .. }) => Some(Gate::RegistryCancel),
+            Self::Event(RegistryEvent::SessionReady { .. }) => Some(Gate::RegistryReady),
+            Self::Event(RegistryEvent::SessionEnded { .. }) => Some(Gate::RegistryEnded),
+            Self::Event(RegistryEvent::Shutdown { .. }) => Some(Gate::RegistryShutdown),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) struct RegistryActor;
@@ -107,6 +123,10 @@ impl Actor for RegistryActor {
         message: RegistryMsg,
         driver: &mut Driver,
     ) -> Result<(), ActorProcessingErr> {
+        failpoints::pass(Gate::RegistryMessage).await;
+        if let Some(gate) = message.gate() {
+            failpoints::pass(gate).await;
+        }
         driver.receive(&myself, message);
         Ok(())
     }

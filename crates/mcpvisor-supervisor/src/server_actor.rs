@@ -15,6 +15,7 @@ use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::{Connection, ConnectionOptions, Handshake};
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::StderrLog;
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::Incarnation;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_lifecycle::server::{
@@ -50,6 +51,22 @@ pub(crate) enum ServerMsg {
     Alarm,
     #[cfg(test)]
     Panic,
+}
+
+impl ServerMsg {
+    /// Where a test can hold it.
+    fn gate(&self) -> Option<Gate> {
+        match self {
+            Self::Start => Some(Gate::ServerStart),
+            Self::Stop { .. } => Some(Gate::ServerStop),
+            Self::Launched(..) => Some(Gate::ServerLaunched),
+            Self::Handshake(..) => Some(Gate::ServerShook),
+            Self::Scope(_, ScopeFact::MainExited { .. }) => Some(Gate::ServerExited),
+            Self::Scope(_, ScopeFact::Empty { .. }) => Some(Gate::ServerEmpty),
+            Self::Alarm => Some(Gate::ServerTimeout),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) struct ServerActor;
@@ -97,6 +114,9 @@ impl Actor for ServerActor {
         message: ServerMsg,
         state: &mut Driver,
     ) -> Result<(), ActorProcessingErr> {
+        if let Some(gate) = message.gate() {
+            failpoints::pass(gate).await;
+        }
         state.receive(&myself, message);
         Ok(())
     }
@@ -310,13 +330,16 @@ impl Driver {
         let Some(connection) = self.arguments.record.live().connection.clone() else { return };
         let answer = myself.clone();
         tokio::spawn(async move {
+            failpoints::pass(Gate::HandshakeBegun).await;
             let result = match connection.handshake().await {
                 // The tools are listed at once: who calls one must know whose it is. A server that can't list them
                 // is no worse a server; the next `tools` asks again.
                 Ok(handshake) => {
+                    failpoints::pass(Gate::HandshakeAnswered).await;
                     if let Err(error) = connection.tools().await {
                         tracing::debug!(%error, "the tools could not be listed at the start");
                     }
+                    failpoints::pass(Gate::HandshakeListed).await;
                     Ok(handshake)
                 }
                 Err(error) => Err(error),

@@ -7,6 +7,7 @@ use crate::lost;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::registry_actor::RegistryMsg;
 use crate::server_actor::{ServerActor, ServerArguments, ServerMsg};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::{CloseOptions, RegistryEvent, Urgency};
 use mcpvisor_lifecycle::server::{Mode, ServerReport, ServerState};
@@ -33,6 +34,20 @@ pub(crate) enum SessionMsg {
     Panic,
     #[cfg(test)]
     PanicServer(ServerName),
+}
+
+impl SessionMsg {
+    /// Where a test can hold it.
+    fn gate(&self) -> Option<Gate> {
+        match self {
+            Self::Begin => Some(Gate::SessionBegin),
+            Self::Close(..) => Some(Gate::SessionClose),
+            Self::Drained => Some(Gate::SessionDrained),
+            Self::Server(_, ServerReport::Ready) => Some(Gate::SessionReady),
+            Self::Server(_, ServerReport::Stopped) => Some(Gate::SessionStopped),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) struct SessionActor;
@@ -87,6 +102,9 @@ impl Actor for SessionActor {
         message: SessionMsg,
         driver: &mut Driver,
     ) -> Result<(), ActorProcessingErr> {
+        if let Some(gate) = message.gate() {
+            failpoints::pass(gate).await;
+        }
         driver.receive(&myself, message);
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::record::{SessionRecord, scope_name};
 use crate::recovery;
 use crate::registry_actor::{self, RegistryMsg, Reply};
 use crate::session_actor::SessionMsg;
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{
     Answer, CloseOptions, Goal, Open, RegistryConfig, RegistryEvent, Target, Urgency,
 };
@@ -352,6 +353,7 @@ impl Supervisor {
     pub async fn kill_file(&self, session: SessionId) -> Option<OwnedFd> {
         let record = self.core.record(session).filter(|record| record.direct)?;
         let scope = record.servers.first()?.unreaped_scope()?;
+        failpoints::pass(Gate::OpenKillFile).await;
         let (answer, file) = oneshot::channel();
         self.core.containment.kill_file(
             &scope,

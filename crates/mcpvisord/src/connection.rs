@@ -13,6 +13,7 @@ use crate::wire::{Descriptors, Line, Received, Wire};
 use leases::Leases;
 use mcpvisor_control::message::{error_response, response};
 use mcpvisor_control::{ErrorKind, ErrorObject, Id, Message, method, params};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
@@ -78,6 +79,7 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
         daemon,
     };
     tracing::debug!(uid = connection.peer.uid, pid = connection.peer.pid, "client connected");
+    failpoints::pass(Gate::ConnectionAccepted).await;
     let mut tasks = JoinSet::new();
     let writer = outbox.write_to(&stream);
     tokio::pin!(writer);
@@ -87,6 +89,7 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
     };
     let orderly = !broken && connection.daemon.has_ended();
     if orderly {
+        failpoints::pass(Gate::ConnectionFarewell).await;
         // What waited for the shutdown is answered by it.
         let _ = tokio::time::timeout(FAREWELL, async {
             while tasks.join_next().await.is_some() {}
@@ -139,7 +142,10 @@ impl Connection {
                 _ = self.daemon.ended() => return,
             };
             match received {
-                Ok(Received::Line(line)) => self.take(line, tasks),
+                Ok(Received::Line(line)) => {
+                    failpoints::pass(Gate::RequestRead).await;
+                    self.take(line, tasks);
+                }
                 Ok(Received::TooLong) => {
                     let most = self.daemon.config.daemon.max_line;
                     let error = ErrorObject::new(
@@ -247,6 +253,7 @@ impl Connection {
 
     /// The client is gone: nobody waits for an answer any more.
     async fn end(&self, mut tasks: JoinSet<()>) {
+        failpoints::pass(Gate::ConnectionEnded).await;
         // Dropping the senders tells each request; those that have something to undo do so.
         locked(&self.in_flight).clear();
         self.leases.end();

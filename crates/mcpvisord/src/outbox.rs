@@ -1,5 +1,6 @@
 //! What waits to be written to a control connection: bounded in bytes, so that a client that does not read costs no more
 //! than that, and blocks nobody (G39).
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -163,6 +164,7 @@ impl Outbox {
 }
 
 async fn write_all(stream: &UnixStream, line: &Line) -> io::Result<()> {
+    failpoints::pass(Gate::AnswerWrite).await;
     let mut bytes = &line.text[..];
     let mut descriptor = line.descriptor.as_ref();
     while !bytes.is_empty() {

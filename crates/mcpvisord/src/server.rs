@@ -4,6 +4,7 @@ use crate::daemon::Daemon;
 use crate::peer::Peer;
 use mcpvisor_control::message::error_response;
 use mcpvisor_control::{ErrorKind, ErrorObject};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use std::io;
 use std::os::unix::net::UnixListener as StdListener;
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub(crate) async fn serve(daemon: Daemon, listener: UnixListener) -> usize {
             },
         }
     };
+    failpoints::pass(Gate::ShutdownFarewell).await;
     let farewell = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(FAREWELL, farewell).await;
     left

@@ -6,6 +6,7 @@ use crate::rights::Rights;
 use crate::signals::{Signal, Signals};
 use crate::socket::Listening;
 use crate::{limits, log, server};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_process::{ContainmentKind, InstanceId, Options, Threads};
 use mcpvisor_supervisor::{Supervisor, SupervisorConfig};
@@ -165,8 +166,10 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
         drop(ended);
         Ok(left)
     });
+    failpoints::pass_thread(Gate::ShutdownRuntime);
     runtime.shutdown_timeout(PATIENCE);
     parts.threads.end();
+    failpoints::pass_thread(Gate::ShutdownExit);
     if let Ok(left @ 1..) = left {
         tracing::error!(sessions = left, "sessions are quarantined: processes of them could not be killed");
     } else {
@@ -192,6 +195,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(crate) fn start(prefix: &[&str], wanted: Containment, role: Role) -> Result<Self, StartError> {
+        failpoints::start().map_err(|error| StartError::new("take orders of a test", error))?;
         let instance = instance().map_err(|error| StartError::new("draw random numbers", error))?;
         // By this path it is this very program that becomes a keeper, even where its file was replaced since.
         let mut keeper_command = vec![OsString::from("/proc/self/exe")];
@@ -257,6 +261,7 @@ pub(crate) async fn supervise(
     let finished = supervisor.clone();
     let watcher = tokio::spawn(async move {
         let left = finished.finished().await;
+        failpoints::pass(Gate::ShutdownFinished).await;
         end.send_replace(Some(left));
         // The value must outlive whoever asks late.
         end.closed().await;
@@ -279,6 +284,7 @@ pub(crate) async fn heed(daemon: &Daemon, signals: &Signals, hang_up_ends: bool)
             }
             Ok(_) => {
                 tracing::info!(urgency = ?next, "told by a signal to end");
+                failpoints::pass(Gate::ShutdownSignalled).await;
                 notify(&[
                     sd_notify::NotifyState::Stopping,
                     sd_notify::NotifyState::Status("ending its sessions"),

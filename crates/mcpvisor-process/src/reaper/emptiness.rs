@@ -11,6 +11,7 @@ use crate::launch::Key;
 use crate::reaper::stopping::open_process;
 use crate::reaper::timers::Timer;
 use crate::{Rung, ScopeFact, ScopeReport, procfs};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use rustix::fs::inotify;
 use rustix::process::{Signal, pidfd_send_signal};
 use std::collections::HashSet;
@@ -216,6 +217,7 @@ impl Reaper {
 
     /// Nothing is left: removes the cgroup and tells it.
     pub(super) fn finish(&mut self, key: Key) {
+        failpoints::pass_thread(Gate::ReaperEmpty);
         let Some(scope) = self.scopes.get_mut(&key) else { return };
         let (mut peak_memory_bytes, mut cpu) = (None, Some(scope.cpu));
         if let (Some(tree), Held::Cgroup { .. }) = (&self.tree, &scope.held) {

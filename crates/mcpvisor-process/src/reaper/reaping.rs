@@ -3,6 +3,7 @@ use super::Reaper;
 use super::scope::{Held, Owner};
 use crate::launch::Key;
 use crate::{Exit, ScopeFact, procfs, sys};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use std::time::{Duration, Instant};
 
 /// With few children a sweep costs next to nothing; with thousands it may take a tenth of our time.
@@ -13,6 +14,7 @@ impl Reaper {
     /// The main process's descriptor says that it has exited.
     pub(super) fn main_exited(&mut self, key: Key) {
         let Some(pid) = self.scopes.get(&key).and_then(|scope| scope.main) else { return };
+        failpoints::pass_thread(Gate::ReaperExit);
         match sys::reap(pid) {
             Ok(Some(reaped)) => self.main_reaped(key, pid, reaped),
             Ok(None) => {}

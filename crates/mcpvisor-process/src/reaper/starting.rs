@@ -8,6 +8,7 @@ use crate::procfs::shortened;
 use crate::reaper::stopping::open_process;
 use crate::resolve::{Resolved, error, resolve};
 use crate::{LaunchError, LaunchErrorKind, LaunchSpec, Launched, Observer, Rung, ScopeId, sys};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use rustix::process::{Signal, pidfd_send_signal};
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -84,9 +85,14 @@ impl Reaper {
         self.timers.set(now + LAUNCH_WAITS, Timer::LaunchWaits(key));
         let (mailbox, launcher) = (self.mailbox.clone(), self.launcher.clone());
         // What was found goes straight to the launch thread: whether the launch is still wanted, the cell tells.
-        let started = self.crew.run(move || match resolve(wanted) {
-            Ok(resolved) => launcher.submit(Job { key, scope: id, marker, cell, resolved }),
-            Err(error) => mailbox.send(Command::NotResolved { key, error }),
+        let started = self.crew.run(move || {
+            failpoints::pass_thread(Gate::LaunchFind);
+            let found = resolve(wanted);
+            failpoints::pass_thread(Gate::LaunchFound);
+            match found {
+                Ok(resolved) => launcher.submit(Job { key, scope: id, marker, cell, resolved }),
+                Err(error) => mailbox.send(Command::NotResolved { key, error }),
+            }
         });
         if let Err(e) = started {
             let text = format!("no thread to open its program on: {e}");

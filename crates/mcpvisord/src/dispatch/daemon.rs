@@ -2,6 +2,7 @@
 use crate::connection::Context;
 use crate::convert;
 use mcpvisor_control::{ErrorKind, ErrorObject, params, results};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::Uid;
 use mcpvisor_lifecycle::registry::{Counts, Urgency};
 use mcpvisor_lifecycle::session::SessionState;
@@ -70,6 +71,7 @@ pub(super) async fn shutdown(
     context: Context,
     params: params::Shutdown,
 ) -> Result<results::Shutdown, ErrorObject> {
+    failpoints::pass(Gate::ShutdownDispatched).await;
     context.daemon.rights.administer(&context.peer)?;
     let urgency = if params.now { Urgency::Hurry } else { Urgency::Drain };
     tracing::info!(

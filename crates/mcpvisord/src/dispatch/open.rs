@@ -5,6 +5,7 @@ use crate::resolve;
 use crate::wire::Descriptors;
 use mcpvisor_control::params::{IfClosing as WireIfClosing, IfOpen as WireIfOpen, SessionOpen};
 use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
 use mcpvisor_lifecycle::{KeyRef, SessionId, SessionKey};
 use mcpvisor_supervisor::{Failure, OpenRequest, Opened};
@@ -19,12 +20,14 @@ pub(super) async fn open(
     params: SessionOpen,
     descriptors: Descriptors,
 ) -> Result<results::Opened, ErrorObject> {
+    failpoints::pass(Gate::OpenDispatched).await;
     for_later(&params)?;
     let daemon = &context.daemon;
     let uid = daemon.rights.owner(&context.peer, params.user)?;
     labels(&params)?;
     let direct = resolve::streams(&params, descriptors)?;
     let resolved = resolve::servers(&daemon.config, &daemon.rights, &context.peer, uid, &params).await?;
+    failpoints::pass(Gate::OpenResolved).await;
     let key = match &params.key {
         Some(key) => convert::key_name(key),
         None => made_up()?,

@@ -3,6 +3,7 @@ use super::target;
 use crate::connection::Context;
 use crate::convert;
 use mcpvisor_control::{ErrorObject, SessionKey, params, results};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{CloseOptions, Goal, Target};
 use mcpvisor_supervisor::{Certificate, Failure};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ pub(super) async fn close(
     context: Context,
     params: params::SessionClose,
 ) -> Result<results::CloseResults, ErrorObject> {
+    failpoints::pass(Gate::CloseDispatched).await;
     let target = target(&context, params.user, &params.key, params.generation)?;
     let options = CloseOptions { drain: params.drain_ms.map(Duration::from_millis), now: params.now };
     let (uid, pid) = (context.peer.uid, context.peer.pid);
