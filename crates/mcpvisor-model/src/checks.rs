@@ -48,6 +48,13 @@ pub(crate) fn registry_step(
     effects: &[RegistryEffect],
 ) -> Checked {
     let after = &world.registry.get().machine;
+    let starts = effects.iter().any(|effect| matches!(effect, RegistryEffect::Start { .. }));
+    context.saw_if(starts && matches!(event, RegistryEvent::SessionEnded { .. }), Witness::Promoted);
+    let unparks = effects.iter().any(|effect| {
+        let RegistryEffect::Reply { result, .. } = effect else { return false };
+        matches!(result, Err(Refusal::Draining | Refusal::Quarantined { .. }))
+    });
+    context.saw_if(unparks && !matches!(event, RegistryEvent::Open(_)), Witness::ParkedRefused);
     let fact_of = match event {
         RegistryEvent::SessionReady { session }
         | RegistryEvent::CloseWanted { session, .. }

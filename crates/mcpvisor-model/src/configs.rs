@@ -1,18 +1,339 @@
-//! The configurations.
-use crate::config::{Ask, Config, Luck, OpenAsk, close, open};
+//! The configurations: bounded ones that are walked through, and a wide one for random histories.
+//!
+//! To look at something new, add a configuration here, with the witnesses that show that it was reached.
+use crate::config::{Ask, Budgets, Config, Luck, OpenAsk, ServerKind, close, key, open};
+use crate::rules::Witness as W;
+use mcpvisor_lifecycle::registry::{Goal, Urgency};
+use mcpvisor_lifecycle::seeded::Bug;
+use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::session::CloseReason;
+
+const A: u8 = 0;
+const B: u8 = 1;
+const C: u8 = 2;
+
+const EXCLUSIVE: ServerKind = ServerKind { mode: Mode::Exclusive, required: true, helper: true };
+
+fn opens(key: u8) -> Ask {
+    Ask::Open(open(key))
+}
+
+fn wait(key: u8, goal: Goal) -> Ask {
+    Ask::Wait { key, goal, deadline: None }
+}
+
+/// Those that come in two sizes.
+const SIZED: &[fn(bool) -> Config] = &[
+    reopen,
+    full,
+    limits,
+    shutdown,
+    hurried_shutdown,
+    restart,
+    handshake,
+    direct,
+    lost_server,
+    lost_session,
+    lost_registry,
+    recovery,
+    two_servers,
+    ladder,
+    quarantine,
+    deadlines,
+    late_notes,
+];
+
+/// Those that every run of the tests walks through.
+#[must_use]
+pub fn suite() -> Vec<Config> {
+    SIZED.iter().map(|config| config(false)).chain([memory()]).collect()
+}
 
 /// All of them.
 #[must_use]
 pub fn all() -> Vec<Config> {
-    vec![reopen()]
+    suite().into_iter().chain(SIZED.iter().map(|config| config(true))).collect()
 }
 
-/// A key is closed by two and opened again.
-fn reopen() -> Config {
-    Config {
-        luck: Luck { vanish: 1, ..Luck::default() },
-        ..Config::new("reopen", "a key is opened, closed by two, and opened again")
-    }
-    .client(&[Ask::Open(open(0)), close(0)])
-    .client(&[close(0), Ask::Open(OpenAsk { ..open(0) })])
+/// The one of a name.
+#[must_use]
+pub fn named(name: &str) -> Option<Config> {
+    all().into_iter().chain([wide()]).find(|config| config.name == name)
 }
+
+/// A configuration in two sizes: the small one is for every run of the tests.
+fn sized(large: bool, name: [&'static str; 2], about: &'static str) -> Config {
+    Config::new(name[usize::from(large)], about)
+}
+
+/// Some of something, where the size is large.
+fn more(large: bool, count: u8) -> u8 {
+    if large { count } else { 0 }
+}
+
+fn reopen(large: bool) -> Config {
+    let about = "a key is opened and closed by two at once, who may go away, and opened again";
+    let config = Config {
+        luck: Luck { vanish: 1 + more(large, 1), ..Luck::default() },
+        ..sized(large, ["reopen", "reopen, large"], about)
+    };
+    config.client(&[opens(A), close(A)]).client(&[close(A), opens(A)])
+}
+
+fn full(large: bool) -> Config {
+    let about = "two keys and one slot; openers go away, launches fail, and others retry";
+    let config = Config {
+        slots: [1, 1, 1],
+        luck: Luck { vanish: 1 + more(large, 1), failed_launches: 1, ..Luck::default() },
+        ..sized(large, ["full", "full, large"], about)
+    };
+    if large {
+        config.client(&[opens(A), opens(B)]).client(&[opens(B), close(A)])
+    } else {
+        config.client(&[opens(A), close(A)]).client(&[opens(B)])
+    }
+}
+
+fn limits(large: bool) -> Config {
+    let of = |key, tenant| Ask::Open(OpenAsk { tenant, ..open(key) });
+    let about = "two users and two tenants; a parked open changes its tenant";
+    let config = Config {
+        keys: vec![key(1, "a"), key(1, "b"), key(2, "a")],
+        slots: [2, 1, 1],
+        servers: vec![ServerKind { helper: false, ..EXCLUSIVE }],
+        ..sized(large, ["limits", "limits, large"], about)
+    };
+    if large {
+        let config = Config { slots: [2, 2, 1], ..config };
+        config.client(&[of(A, Some("t")), close(A)]).client(&[of(B, Some("u"))]).client(&[of(A, Some("u"))])
+    } else {
+        config.client(&[of(A, Some("t")), close(A)]).client(&[of(A, Some("u")), of(B, None)])
+    }
+}
+
+fn shutdown(large: bool) -> Config {
+    let about = "a shutdown meets what starts, lives, dies and is parked";
+    let config = Config {
+        luck: Luck { vanish: 1, exits: more(large, 1), ..Luck::default() },
+        ..sized(large, ["shutdown", "shutdown, large"], about)
+    };
+    config.client(&[opens(A), close(A), opens(A)]).client(&[Ask::Shutdown(Urgency::Drain)])
+}
+
+fn hurried_shutdown(large: bool) -> Config {
+    let about = "a shutdown is asked for twice, the second time without patience";
+    let config = Config {
+        drain: true,
+        budgets: Budgets::Distinct,
+        ..sized(large, ["hurried shutdown", "hurried shutdown, large"], about)
+    };
+    let config =
+        config.client(&[opens(A)]).client(&[Ask::Shutdown(Urgency::Drain), Ask::Shutdown(Urgency::Kill)]);
+    if large { config.client(&[opens(B)]) } else { config }
+}
+
+fn restart(large: bool) -> Config {
+    let about = "a server ends by itself and is started again, while a close comes";
+    let config = Config {
+        restart: Restart::Transient,
+        streams: true,
+        luck: Luck { exits: 1 + more(large, 1), ..Luck::default() },
+        ..sized(large, ["restart", "restart, large"], about)
+    };
+    config.client(&[opens(A), close(A)])
+}
+
+fn handshake(large: bool) -> Config {
+    let about = "a shared server that fails its handshake, or exits in it";
+    let config = Config {
+        servers: vec![ServerKind { mode: Mode::Shared, helper: large, ..EXCLUSIVE }],
+        restart: Restart::Permanent,
+        streams: true,
+        luck: Luck { exits: more(large, 1), failed_handshakes: 1, ..Luck::default() },
+        ..sized(large, ["handshake", "handshake, large"], about)
+    };
+    config.client(&[opens(A), close(A)])
+}
+
+fn direct(large: bool) -> Config {
+    let about = "a client hangs up, or goes away, while its direct server exits or is closed";
+    let config = Config {
+        servers: vec![ServerKind { mode: Mode::Direct, helper: large, ..EXCLUSIVE }],
+        luck: Luck { exits: 1, hangups: 1 + more(large, 1), ..Luck::default() },
+        ..sized(large, ["direct", "direct, large"], about)
+    };
+    config.client(&[opens(A), wait(A, Goal::Closed)]).client(&[close(A)])
+}
+
+fn lost_server(large: bool) -> Config {
+    let about = "a server's actor is lost at any time; its tree is reaped without it";
+    let config = Config {
+        luck: Luck { lost_servers: 1, failed_launches: more(large, 1), ..Luck::default() },
+        ..sized(large, ["lost server", "lost server, large"], about)
+    };
+    let config = config.client(&[opens(A), close(A)]);
+    if large {
+        config.client(&[Ask::RetryKill { key: A }, opens(A)])
+    } else {
+        config.client(&[Ask::RetryKill { key: A }])
+    }
+}
+
+fn lost_session(large: bool) -> Config {
+    let about = "a session's actor is lost at any time; its trees are reaped without it";
+    let config = Config {
+        luck: Luck { lost_sessions: 1, ..Luck::default() },
+        ..sized(large, ["lost session", "lost session, large"], about)
+    };
+    let config = config.client(&[opens(A), close(A)]);
+    if large {
+        config.client(&[close(A), Ask::RetryKill { key: A }]).client(&[opens(A)])
+    } else {
+        config.client(&[Ask::RetryKill { key: A }])
+    }
+}
+
+fn lost_registry(large: bool) -> Config {
+    let about = "the registry's actor is lost; its successor blocks the keys, waits are asked again, a shutdown goes on";
+    let config = Config {
+        luck: Luck { lost_registries: 1, ..Luck::default() },
+        ..sized(large, ["lost registry", "lost registry, large"], about)
+    };
+    let config = config.client(&[opens(A), close(A)]).client(&[Ask::Shutdown(Urgency::Drain)]);
+    if large { config.client(&[wait(A, Goal::Closed), opens(A)]) } else { config.client(&[opens(A)]) }
+}
+
+fn recovery(large: bool) -> Config {
+    let about = "the daemon dies; the next one blocks the keys of what is left, and serves the others";
+    let config = Config {
+        luck: Luck { deaths: 1, ..Luck::default() },
+        ..sized(large, ["recovery", "recovery, large"], about)
+    };
+    let config = config.client(&[opens(A), close(A)]);
+    if large { config.client(&[opens(A)]).client(&[opens(B)]) } else { config.client(&[opens(A)]) }
+}
+
+fn two_servers(large: bool) -> Config {
+    let about = "one server is required and one is not; either may exit";
+    let config = Config {
+        servers: vec![
+            ServerKind { helper: false, ..EXCLUSIVE },
+            ServerKind { required: false, helper: large, ..EXCLUSIVE },
+        ],
+        luck: Luck { exits: more(large, 1), ..Luck::default() },
+        ..sized(large, ["two servers", "two servers, large"], about)
+    };
+    config.client(&[opens(A), close(A)])
+}
+
+fn ladder(large: bool) -> Config {
+    let about = "each rung and the drain have their own times";
+    let config = Config {
+        drain: true,
+        budgets: Budgets::Distinct,
+        polite_helpers: true,
+        streams: large,
+        luck: Luck { exits: more(large, 1), ..Luck::default() },
+        ..sized(large, ["ladder", "ladder, large"], about)
+    };
+    let config = config.client(&[opens(A), close(A)]);
+    config.client(&[Ask::Close { key: A, generation: None, now: true, wait: true }])
+}
+
+fn memory() -> Config {
+    let exactly = |generation| Ask::Close { key: A, generation: Some(generation), now: false, wait: true };
+    Config {
+        servers: vec![ServerKind { helper: false, ..EXCLUSIVE }],
+        tombstones: 1,
+        tombstone_age: Some(10),
+        ..Config::new("memory", "ended sessions are remembered, closed and waited for, and forgotten")
+    }
+    .client(&[opens(A), exactly(1), opens(A), exactly(1)])
+    .client(&[exactly(2), wait(A, Goal::Closed)])
+}
+
+fn quarantine(large: bool) -> Config {
+    let about = "a kill runs out of time, is tried again by two, and works in the end";
+    let config = Config {
+        luck: Luck { vanish: more(large, 1), ..Luck::default() },
+        ..sized(large, ["quarantine", "quarantine, large"], about)
+    };
+    config.client(&[opens(A), close(A), Ask::RetryKill { key: A }]).client(&[close(A), opens(A)])
+}
+
+fn deadlines(large: bool) -> Config {
+    let until = |key, deadline| Ask::Open(OpenAsk { deadline: Some(deadline), ..open(key) });
+    let about = "opens and waits run out of time";
+    let config = sized(large, ["deadlines", "deadlines, large"], about);
+    let config = config.client(&[until(A, 1), close(A)]);
+    let wait = Ask::Wait { key: A, goal: Goal::Ready, deadline: Some(3) };
+    if large { config.client(&[until(A, 2), wait]) } else { config.client(&[until(A, 2)]) }
+}
+
+fn late_notes(large: bool) -> Config {
+    let about = "notes of tasks and leases come when their session is over and its key is held by the next";
+    let config = Config {
+        luck: Luck { lost_sessions: more(large, 1), ..Luck::default() },
+        servers: vec![ServerKind { helper: false, ..EXCLUSIVE }],
+        ..sized(large, ["late notes", "late notes, large"], about)
+    };
+    config
+        .client(&[opens(A), Ask::Lease { key: A, reason: CloseReason::Idle }, close(A)])
+        .client(&[opens(A), Ask::Lease { key: A, reason: CloseReason::Ttl }])
+}
+
+/// Everything at once, for random histories.
+#[must_use]
+pub fn wide() -> Config {
+    let all = |key, tenant| Ask::Open(OpenAsk { tenant, ..open(key) });
+    Config {
+        keys: vec![key(1, "a"), key(1, "b"), key(2, "a"), key(2, "c")],
+        slots: [3, 2, 2],
+        tombstones: 3,
+        servers: vec![
+            ServerKind { mode: Mode::Shared, ..EXCLUSIVE },
+            ServerKind { required: false, helper: false, ..EXCLUSIVE },
+        ],
+        restart: Restart::Transient,
+        budgets: Budgets::Distinct,
+        drain: true,
+        streams: true,
+        luck: Luck {
+            vanish: 4,
+            exits: 3,
+            hangups: 0,
+            failed_launches: 1,
+            failed_handshakes: 1,
+            lost_servers: 2,
+            lost_sessions: 1,
+            lost_registries: 1,
+            deaths: 1,
+        },
+        ..Config::new("wide", "everything at once, for random histories")
+    }
+    .client(&[opens(A), close(A), opens(A), wait(A, Goal::Ready), close(A), opens(A)])
+    .client(&[opens(A), opens(B), Ask::Lease { key: A, reason: CloseReason::Idle }, close(B), opens(B)])
+    .client(&[all(B, Some("t")), close(A), Ask::RetryKill { key: A }, wait(B, Goal::Closed), opens(A)])
+    .client(&[
+        all(C, Some("u")),
+        Ask::Open(OpenAsk { wait: false, definition: 8, ..open(C) }),
+        close(C),
+        opens(3),
+    ])
+    .client(&[
+        Ask::Open(OpenAsk { deadline: Some(5), join: false, ..open(A) }),
+        Ask::Close { key: A, generation: Some(1), now: true, wait: true },
+        Ask::RetryKill { key: B },
+        Ask::Shutdown(Urgency::Drain),
+        Ask::Shutdown(Urgency::Kill),
+    ])
+}
+
+/// The configurations that find a bug.
+#[must_use]
+pub fn finding(bug: Bug) -> Vec<Config> {
+    all().into_iter().filter(|config| config.finds.contains(&bug)).collect()
+}
+
+#[expect(dead_code, reason = "witnesses are named below")]
+const NONE: &[W] = &[];

@@ -159,12 +159,9 @@ impl World {
 
     /// A shutdown that was asked for outlasts the registry that it was asked of.
     fn repeat_shutdown(&mut self, context: &Context<'_>) -> Checked {
-        match self.shutdown {
-            Some(urgency) if !self.finished => {
-                self.tell_registry(context, RegistryEvent::Shutdown { urgency })
-            }
-            _ => Ok(()),
-        }
+        let Some(urgency) = self.shutdown else { return Ok(()) };
+        self.finished = false;
+        self.tell_registry(context, RegistryEvent::Shutdown { urgency })
     }
 }
 

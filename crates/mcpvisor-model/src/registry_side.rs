@@ -5,7 +5,7 @@ use crate::mail::{Lane, Letter, Way};
 use crate::rules::{Checked, Property, Witness};
 use crate::shared::Shared;
 use crate::world::{Asked, Cell, Context, ServerCell, World, seeded};
-use mcpvisor_lifecycle::registry::{Answer, Phase, Refusal, RegistryEffect, RegistryEvent};
+use mcpvisor_lifecycle::registry::{Answer, Phase, RegistryEffect, RegistryEvent};
 use mcpvisor_lifecycle::session::{CloseReason, Session};
 use mcpvisor_lifecycle::{KeyRef, RequestId, SessionId};
 
@@ -66,9 +66,6 @@ impl World {
                     }
                 }
                 RegistryEffect::Reply { request, result } => {
-                    if let Err(Refusal::Draining | Refusal::Quarantined { .. }) = &result {
-                        context.saw_if(self.was_parked(context, request), Witness::ParkedRefused);
-                    }
                     self.reply(context, request, &result)?;
                 }
                 RegistryEffect::Forget { .. } => context.saw(Witness::Forgotten),
@@ -76,13 +73,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// It waited on a session that is dying or just quarantined, so it was answered late.
-    fn was_parked(&self, context: &Context<'_>, request: RequestId) -> bool {
-        let number = usize::try_from(request.0 - 1).expect("asks are few");
-        let (_, ask) = context.asks[number];
-        matches!(ask, crate::config::Ask::Open(_)) && matches!(self.asked[number], Asked::Waiting(Some(_)))
     }
 
     fn start(&mut self, context: &Context<'_>, id: SessionId, key: &KeyRef, request: RequestId) -> Checked {
@@ -99,9 +89,6 @@ impl World {
             crate::config::Ask::Open(open) => open.tenant,
             _ => None,
         };
-        if let Some(before) = self.sessions.iter().rev().find(|cell| cell.get().key == place) {
-            context.saw_if(before.get().closing || before.get().condemned, Witness::Promoted);
-        }
         let machine = seeded(Session::new(context.config.session()), context.bug);
         self.sessions.push(Shared::new(Cell {
             id,
