@@ -91,9 +91,14 @@ on_both! {
         close(&next, "other");
         let connection = next.connect();
         let parked = connection.send("session/open", &open_params(scene, "k", &polite(), &[]));
+        let closing = next.connect();
+        let closed = closing.send("session/close", &json!({"key": "k", "generation": generation}));
         let parked = parked.wait_within(Duration::from_millis(500)).expect_err("it waits for the key");
+        let closed = closed.wait_within(Duration::ZERO).expect_err("it waits for the end");
         assert!(procfs::is_alive(pid));
         freezer.thaw();
+        let closed = closed.wait(SOON).expect("its end is told");
+        assert!(!procfs::is_alive(pid), "it was told after the end: {closed:#}");
         let opened = parked.wait(SOON).expect("the key is free");
         assert!(!procfs::is_alive(pid), "it was opened after that had ended");
         assert!(opened["generation"].as_u64().is_some_and(|new| new > generation), "{opened:#}");
@@ -160,6 +165,37 @@ on_both! {
         let session = open(&next, scene, "k", &polite(), &[]);
         assert!(!procfs::is_alive(escapee), "the key was served while its old generation lived: {session:#}");
         close(&next, "k");
+        next.finish();
+    };
+
+    /// Whoever still lives of those that clean up is left to do so: a process that has wiped its environment, and which nothing but
+    /// its keeper or its cgroup knows of, blocks its key as well. Negative control: where the keeper was killed like the others, the
+    /// key was free while the process lived.
+    g36_a_wiped_environment_hides_nobody = |scene, containment| {
+        let Some(freezer) = Freezer::create(&format!("g36e-{containment}")) else { return };
+        let setup = patient(containment, "60s");
+        let mut daemon = Daemon::start(scene, &setup);
+        let script = "env -i sleep 300 >/dev/null 2>&1 & exec \"$@\"";
+        let command: Vec<String> =
+            ["sh", "-c", script, "sh"].map(str::to_owned).into_iter().chain(polite()).collect();
+        let main = main_pid(&open(&daemon, scene, "k", &command, &[]));
+        let child = || procfs::children(main).into_iter().find(|pid| procfs::command(*pid).starts_with("sleep"));
+        let pid = mcpvisor_testkit::until(SOON, child).expect("it has a child");
+        assert_eq!(procfs::environment(pid), Vec::<String>::new());
+        freezer.freeze(pid);
+        daemon.process().signal(Signal::KILL);
+        daemon.process().wait(SOON);
+        let next = next(scene, &setup, &daemon);
+        let connection = next.connect();
+        let parked = connection.send("session/open", &open_params(scene, "k", &polite(), &[]));
+        // Longer than those that clean up, or the next daemon, might take it for gone.
+        let parked = parked.wait_within(Duration::from_secs(4)).expect_err("it waits for the key");
+        assert!(procfs::is_alive(pid));
+        freezer.thaw();
+        parked.wait(SOON).expect("the key is free");
+        assert!(!procfs::is_alive(pid), "it was opened after that had ended");
+        close(&next, "k");
+        drop(freezer);
         next.finish();
     };
 

@@ -4,6 +4,8 @@ mod claim;
 pub(crate) mod discover;
 mod former;
 
+pub(crate) use claim::PREFIX as INSTANCE;
+
 use crate::sys;
 use crate::{InstanceId, ScopeId};
 use discover::Place;

@@ -24,7 +24,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// What the names of instances' cgroups begin with.
-pub(super) const PREFIX: &str = "mcpvisor-";
+pub(crate) const PREFIX: &str = "mcpvisor-";
 /// How long a sweep may hold the lock of a new folder before its maker gives up …
 const LONGEST_CLAIM: Duration = Duration::from_secs(1);
 /// … and between two tries.

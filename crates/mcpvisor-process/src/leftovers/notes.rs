@@ -63,8 +63,10 @@ impl Notes {
             let made = open_folder(path).and_then(|dir| {
                 let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
                 let lock = File::from(openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?);
-                if fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                    return Ok(None);
+                match fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => {}
+                    Err(Errno::AGAIN | Errno::ACCESS) => return Ok(None),
+                    Err(error) => return Err(error.into()),
                 }
                 let named = fs::metadata(path.join(LOCK))?;
                 let is_named = lock.metadata()?.ino() == named.ino();

@@ -13,7 +13,7 @@
 //! session here, but nothing else: their keys stay blocked.
 use super::notes::{Former, is_session};
 use super::{Left, LeftId};
-use crate::cgroup::Tree;
+use crate::cgroup::{INSTANCE, Tree};
 use crate::command::{Done, nothing_known};
 use crate::exact::signal_if;
 use crate::handle::SessionReports;
@@ -144,6 +144,8 @@ struct Found {
     leaf: Arc<str>,
     command: String,
     keeper: bool,
+    /// It was outside of its instance's cgroup.
+    strayed: bool,
 }
 
 impl Session {
@@ -252,6 +254,7 @@ impl Sweep {
             }
         }
         let mut found = self.search();
+        let mut gone = Vec::new();
         for remains in &mut self.remains {
             let searched = found.remove(&remains.former.instance).unwrap_or_default();
             let (tree, readable) = match remains.tree() {
@@ -261,7 +264,7 @@ impl Sweep {
                     (None, false)
                 }
             };
-            look_at(remains, tree.as_ref(), readable, searched, &self.state);
+            gone.extend(look_at(remains, tree.as_ref(), readable, searched, &self.state));
             if self.looks == 0 {
                 remains.tell();
             }
@@ -274,6 +277,10 @@ impl Sweep {
             }
             !over
         });
+        // Last, since the daemon may end with it.
+        for (id, reports) in gone {
+            tell_gone(&self.state, &id, &reports);
+        }
     }
 
     /// Searches for the marked, by instance and session, and kills them.
@@ -286,7 +293,9 @@ impl Sweep {
             let Some((instance, session, leaf)) = self.place(&marker) else { continue };
             let Some(stat) = procfs::stat(pid).ok().filter(|stat| !stat.is_dead()) else { continue };
             let still = || procfs::variable(pid, MARKER).as_deref() == Some(marker.as_str());
-            let keeper = self.had_keepers(&instance) && keeper::is_keeper(pid);
+            let kept = self.had_keepers(&instance);
+            let keeper = kept && keeper::is_keeper(pid);
+            let strayed = !kept && is_outside(pid, &instance);
             let sessions = all.entry(instance).or_default();
             let found = sessions.entry(session).or_default();
             if keeper {
@@ -306,7 +315,7 @@ impl Sweep {
                 signal_if(pid, Signal::KILL, still);
             }
             let command = procfs::command(pid).unwrap_or(stat.name);
-            found.push(Found { pid, leaf, command, keeper });
+            found.push(Found { pid, leaf, command, keeper, strayed });
         }
         self.idle_keepers = keepers;
         all
@@ -327,10 +336,16 @@ impl Sweep {
     }
 }
 
+/// Whether a process has left the cgroup of its instance (root may). One that has exited meanwhile has not.
+fn is_outside(pid: u32, instance: &InstanceId) -> bool {
+    let inside = format!("/{INSTANCE}{}/", instance.0);
+    procfs::cgroup(pid).is_ok_and(|path| !path.contains(&inside))
+}
+
 fn describe(pid: u32, leaf: &Arc<str>) -> Option<Found> {
     let stat = procfs::stat(pid).ok().filter(|stat| !stat.is_dead())?;
     let command = procfs::command(pid).unwrap_or(stat.name);
-    Some(Found { pid, leaf: Arc::clone(leaf), command, keeper: false })
+    Some(Found { pid, leaf: Arc::clone(leaf), command, keeper: false, strayed: false })
 }
 
 /// Who is in the cgroup of a session.
@@ -346,7 +361,7 @@ fn look_at(
     readable: bool,
     mut searched: HashMap<Arc<str>, Vec<Found>>,
     state: &Mutex<State>,
-) {
+) -> Vec<(LeftId, SessionReports)> {
     // Those that are not noted: the note could not be written.
     let unnoted = tree.and_then(|tree| tree.sessions().ok()).unwrap_or_default();
     for session in unnoted.into_iter().map(Arc::from).chain(searched.keys().cloned()) {
@@ -363,7 +378,7 @@ fn look_at(
         let populated = tree.map_or(Ok(false), |tree| tree.session_populated(&name));
         let Some(session) = remains.sessions.get_mut(&name) else { continue };
         let mut left = searched.remove(&name).unwrap_or_default();
-        session.strayed |= left.iter().any(|found| inside.iter().all(|other| other.pid != found.pid));
+        session.strayed |= left.iter().any(|found| found.strayed);
         left.extend(inside);
         session.see(&left);
         let over = readable && left.is_empty() && matches!(populated, Ok(false));
@@ -372,19 +387,18 @@ fn look_at(
             left.into_iter().map(|found| (found.pid, found.command)).collect();
         let remaining: Vec<(u32, String)> = remaining.into_iter().collect();
         lock(state).entry(id).or_default().remaining = remaining;
-        if session.clean >= CLEAN {
-            gone.push(name);
+        if session.clean < CLEAN {
+            continue;
         }
-    }
-    for name in gone {
         let Some(session) = remains.sessions.remove(&name) else { continue };
         if let Some(Err(error)) = tree.map(|tree| tree.remove_former(&name)) {
             tracing::debug!(%error, "a former daemon's empty cgroup is not removed yet");
         }
         remains.former.remove(&name);
         let proven = remains.former.cgroup.is_some() && !session.strayed;
-        tell_gone(state, &remains.id(&name), &reports(&name, session, proven));
+        gone.push((remains.id(&name), reports(&name, session, proven)));
     }
+    gone
 }
 
 fn tell_gone(state: &Mutex<State>, id: &LeftId, reports: &SessionReports) {

@@ -37,7 +37,7 @@ fn script(world: &World, text: &str) -> Server {
     world.launch(sh(&format!("ME='{} role guarded'; {text}", me.display())))
 }
 
-fn pid(text: &str, word: &str) -> u32 {
+pub(crate) fn pid(text: &str, word: &str) -> u32 {
     numbers(text, word)[0]
 }
 

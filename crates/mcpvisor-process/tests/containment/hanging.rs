@@ -16,14 +16,14 @@ pub(crate) const TESTS: &[Named] = &[
 ];
 
 /// A FUSE mount: what is asked of it waits until the mount is dropped.
-struct Dead {
+pub(crate) struct Dead {
     device: Option<OwnedFd>,
     path: PathBuf,
 }
 
 impl Dead {
     /// None where this can't be tried.
-    fn mount() -> Option<Self> {
+    pub(crate) fn mount() -> Option<Self> {
         if !is_root() {
             println!("not tried: needs root");
             return None;
@@ -43,7 +43,7 @@ impl Dead {
     }
 
     /// Answers the first request, so that the kernel sends others, which then can't be interrupted any more once they are read.
-    fn greet(&self) {
+    pub(crate) fn greet(&self) {
         let device = self.device.as_ref().unwrap();
         let mut request = [0_u8; 1 << 17];
         rustix::io::read(device, &mut request[..]).unwrap();
@@ -65,18 +65,18 @@ impl Dead {
     }
 
     /// Reads a request and does not answer it.
-    fn swallow(&self) {
+    pub(crate) fn swallow(&self) {
         let mut request = [0_u8; 1 << 17];
         rustix::io::read(self.device.as_ref().unwrap(), &mut request[..]).unwrap();
     }
 
     /// Everything that waits fails.
-    fn abort(&mut self) {
+    pub(crate) fn abort(&mut self) {
         drop(self.device.take());
     }
 
     /// A script whose interpreter is on the dead mount, itself on a living one.
-    fn script(&self) -> PathBuf {
+    pub(crate) fn script(&self) -> PathBuf {
         let script = self.path.with_extension("script");
         std::fs::write(&script, format!("#!{}/interpreter\n", self.path.display())).unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();

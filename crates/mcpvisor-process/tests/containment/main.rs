@@ -12,6 +12,7 @@ mod hanging;
 mod harness;
 mod keepers;
 mod latency;
+mod leftovers;
 mod trees;
 mod world;
 
@@ -39,6 +40,7 @@ fn tests() -> Vec<Test> {
         asking::TESTS,
         hanging::TESTS,
         latency::TESTS,
+        leftovers::TESTS,
     ] {
         for (name, test) in part {
             all.push(Test::new("cgroup", name, ContainmentKind::Cgroup, *test));

@@ -26,6 +26,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn start(kind: ContainmentKind) -> Self {
+        Self::start_in(kind, None)
+    }
+
+    /// Starts one that notes its sessions in this folder.
+    pub(crate) fn start_in(kind: ContainmentKind, state: Option<PathBuf>) -> Self {
         let instance = format!("test-{}", std::process::id());
         let me = std::env::current_exe().unwrap();
         let options = Options {
@@ -33,7 +38,7 @@ impl World {
             containment: Some(kind),
             private: false,
             keeper_command: vec![me.into(), "keeper".into()],
-            state: None,
+            state,
         };
         let (threads, containment) = start(options).unwrap();
         assert_eq!(containment.kind(), kind);
@@ -288,6 +293,8 @@ pub(crate) fn play(role: &str) -> ! {
     match role {
         "daemon" => crate::keepers::play_daemon(),
         "guarded" => crate::guarding::play_daemon(),
+        "noting" => crate::leftovers::play_noting(),
+        "finding" => crate::leftovers::play_finding(),
         "detach" => crate::asking::play_detach(),
         other => panic!("no role {other}"),
     }
