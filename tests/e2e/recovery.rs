@@ -109,7 +109,7 @@ on_both! {
         assert_eq!(old["certificate"]["proof"], proof(containment), "{old:#}");
         let told = &old["certificate"]["servers"][0]["processes"][0];
         assert_eq!((&told["pid"], &told["ended_by"]), (&json!(pid), &json!("sigkill")), "{old:#}");
-        drop(freezer);
+        drop((freezer, connection, closing));
         next.finish();
         assert!(!notes(&daemon).exists(), "nothing is noted any more");
     };
@@ -195,7 +195,7 @@ on_both! {
         parked.wait(SOON).expect("the key is free");
         assert!(!procfs::is_alive(pid), "it was opened after that had ended");
         close(&next, "k");
-        drop(freezer);
+        drop((freezer, connection));
         next.finish();
     };
 
@@ -348,6 +348,41 @@ fn g36_the_guardian_is_mended_and_guards() {
         let next = next(scene, &Setup::on(containment).quick(), &daemon);
         assert_eq!(used(&next), 0, "there was nothing left");
         next.finish();
+    });
+}
+
+/// A server that runs as root may move its processes out of their cgroup. Both the guardian and the next daemon find them by their
+/// marker. Negative control: without the searches both outlived the daemon.
+#[test]
+fn g36_a_process_that_has_left_its_cgroup_is_found() {
+    crate::support::play_on(Containment::Cgroup, |scene, containment| {
+        let setup = Setup::on(containment).quick();
+        let mount = procfs::cgroup_mount().expect("there are cgroups");
+        let stray = |daemon: &Daemon, key: &str| {
+            let known = scene.noted().len();
+            open(daemon, scene, key, &python("03-double-fork-daemon"), &[]);
+            let noted = scene.noted().split_off(known);
+            let pid = noted.into_iter().find(|(role, _)| role != "server").expect("it has a helper").1;
+            let own = procfs::cgroup(daemon.pid()).expect("it is in a cgroup");
+            let procs = mount.join(own.trim_start_matches('/')).join("cgroup.procs");
+            std::fs::write(procs, pid.to_string()).expect("root may move it");
+            assert_eq!(procfs::cgroup(pid), Some(own));
+            pid
+        };
+        let mut daemon = Daemon::start(scene, &setup);
+        let pid = stray(&daemon, "k");
+        daemon.process().signal(Signal::KILL);
+        assert!(ends_within(pid, Duration::from_secs(2)), "its daemon's guardian has not found it");
+        daemon.process().wait(SOON);
+        let mut second = next(scene, &setup, &daemon);
+        let pid = stray(&second, "k");
+        crash(&mut second);
+        assert!(procfs::is_alive(pid), "nobody was there to kill it");
+        let third = Daemon::start_in(scene, &setup, daemon.socket(), "third");
+        open(&third, scene, "k", &polite(), &[]);
+        assert!(!procfs::is_alive(pid), "the key was served while its old generation lived");
+        close(&third, "k");
+        third.finish();
     });
 }
 

@@ -1,9 +1,10 @@
 //! The guardian: a small process that outlives the daemon by as long as it takes to kill what the daemon leaves in its cgroups.
 //! (What is in keepers needs none: each keeper is a guardian of its own.)
-use crate::cgroup::Tree;
+use crate::cgroup::{INSTANCE, Tree};
+use crate::leftovers::marked::marked;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, getppid, pidfd_open};
+use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -14,11 +15,14 @@ pub(crate) const DISMISSED: &[u8] = b"q";
 /// How long the kill is repeated. What then still lives hangs in the kernel, where the kill waits for it; the cgroup is left for
 /// the next start's sweep.
 const LONGEST_END: Duration = Duration::from_secs(2);
+/// Between two searches for those that have left it.
+const KILL_AGAIN: Duration = Duration::from_millis(10);
 
 /// The main function of a guardian process (see [`Options::keeper_command`](crate::Options::keeper_command)); never returns.
 ///
 /// `cgroup` is the folder of the instance's cgroup. Descriptor 0 is the read end of a pipe whose other end the daemon alone has.
-/// When it closes without a word, because the daemon is gone, everything in the cgroup is killed and the cgroup is removed.
+/// When it closes without a word, because the daemon is gone, everything in the cgroup is killed, the cgroup is removed, and what
+/// has left it is searched for.
 pub fn guardian_main(cgroup: &Path) -> ! {
     std::process::exit(i32::from(run(cgroup).is_err()))
 }
@@ -34,7 +38,24 @@ fn run(cgroup: &Path) -> io::Result<()> {
     // As soon as may be; `clear` repeats it. All threads of the daemon are gone, so that nothing more is born in there but by what
     // is killed here.
     let _ = rustix::io::write(&kill, b"1");
-    tree.clear(Instant::now() + LONGEST_END)
+    let end = Instant::now() + LONGEST_END;
+    let cleared = tree.clear(end);
+    if let Some(instance) = cgroup.file_name().and_then(|name| name.to_str()?.strip_prefix(INSTANCE)) {
+        kill_strays(instance, end);
+    }
+    cleared
+}
+
+/// Kills those that have left the cgroup (root may), as far as their marker tells.
+fn kill_strays(instance: &str, end: Instant) {
+    loop {
+        let found = marked(|name| name == instance);
+        found.iter().for_each(|stray| stray.signal(Signal::KILL));
+        if found.is_empty() || Instant::now() >= end {
+            return;
+        }
+        std::thread::sleep(KILL_AGAIN);
+    }
 }
 
 /// The daemon, while it lives. A server that is being born holds a copy of the daemon's end of the pipe until it executes its

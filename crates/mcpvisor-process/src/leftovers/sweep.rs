@@ -11,13 +11,12 @@
 //!
 //! A process that hangs so that its memory can't be read (a dead mount) holds the search up, and with it the end of every
 //! session here, but nothing else: their keys stay blocked.
+use super::marked::{Marked, marked};
 use super::notes::{Former, is_session};
 use super::{Left, LeftId};
 use crate::cgroup::{INSTANCE, Tree};
 use crate::command::{Done, nothing_known};
-use crate::exact::signal_if;
 use crate::handle::SessionReports;
-use crate::launch::MARKER;
 use crate::{ContainmentKind, InstanceId, ProcessRecord, Rung, ScopeId, ScopeReport, keeper, procfs};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, HashMap};
@@ -287,35 +286,32 @@ impl Sweep {
     fn search(&mut self) -> HashMap<InstanceId, HashMap<Arc<str>, Vec<Found>>> {
         let mut all: HashMap<InstanceId, HashMap<Arc<str>, Vec<Found>>> = HashMap::new();
         let mut keepers = HashMap::new();
-        let me = std::process::id();
-        for pid in procfs::everyone().into_iter().filter(|pid| *pid != me) {
-            let Some(marker) = procfs::variable(pid, MARKER) else { continue };
-            let Some((instance, session, leaf)) = self.place(&marker) else { continue };
-            let Some(stat) = procfs::stat(pid).ok().filter(|stat| !stat.is_dead()) else { continue };
-            let still = || procfs::variable(pid, MARKER).as_deref() == Some(marker.as_str());
+        let is_dead = |name: &str| self.remains.iter().any(|remains| &*remains.former.instance.0 == name);
+        for marked in marked(is_dead) {
+            let Marked { pid, instance, session, leaf, stat, .. } = &marked;
+            let instance = InstanceId(Arc::from(instance.as_str()));
             let kept = self.had_keepers(&instance);
-            let keeper = kept && keeper::is_keeper(pid);
-            let strayed = !kept && is_outside(pid, &instance);
-            let sessions = all.entry(instance).or_default();
-            let found = sessions.entry(session).or_default();
+            let keeper = kept && keeper::is_keeper(*pid);
+            let strayed = !kept && is_outside(*pid, &instance);
+            let found = all.entry(instance).or_default().entry(Arc::clone(session)).or_default();
             if keeper {
-                let kept = procfs::descendants(pid);
+                let below = procfs::descendants(*pid);
                 if stat.state == 'T' {
-                    signal_if(pid, Signal::CONT, still);
+                    marked.signal(Signal::CONT);
                 }
-                if kept.is_empty() {
-                    let since = self.idle_keepers.get(&pid).copied().unwrap_or_else(Instant::now);
-                    keepers.insert(pid, since);
+                if below.is_empty() {
+                    let since = self.idle_keepers.get(pid).copied().unwrap_or_else(Instant::now);
+                    keepers.insert(*pid, since);
                     if since.elapsed() > KEEPER_PATIENCE {
-                        signal_if(pid, Signal::KILL, still);
+                        marked.signal(Signal::KILL);
                     }
                 }
-                found.extend(kept.into_iter().filter_map(|pid| describe(pid, &leaf)));
+                found.extend(below.into_iter().filter_map(|pid| describe(pid, leaf)));
             } else {
-                signal_if(pid, Signal::KILL, still);
+                marked.signal(Signal::KILL);
             }
-            let command = procfs::command(pid).unwrap_or(stat.name);
-            found.push(Found { pid, leaf, command, keeper, strayed });
+            let command = procfs::command(*pid).unwrap_or_else(|| stat.name.clone());
+            found.push(Found { pid: *pid, leaf: Arc::clone(leaf), command, keeper, strayed });
         }
         self.idle_keepers = keepers;
         all
@@ -324,15 +320,6 @@ impl Sweep {
     fn had_keepers(&self, instance: &InstanceId) -> bool {
         let of = |remains: &&Remains| remains.former.instance == *instance;
         self.remains.iter().find(of).is_some_and(|remains| remains.kind() == ContainmentKind::Keeper)
-    }
-
-    /// Where a process with this marker belongs to, if to one of the dead.
-    fn place(&self, marker: &str) -> Option<(InstanceId, Arc<str>, Arc<str>)> {
-        let mut parts = marker.split('/');
-        let (instance, session, leaf) = (parts.next()?, parts.next()?, parts.next()?);
-        let dead = self.remains.iter().find(|remains| &*remains.former.instance.0 == instance)?;
-        let named = parts.next().is_none() && is_session(session) && is_session(leaf);
-        named.then(|| (dead.former.instance.clone(), Arc::from(session), Arc::from(leaf)))
     }
 }
 
