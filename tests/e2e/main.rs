@@ -12,6 +12,7 @@ mod lifecycle;
 mod many;
 mod real;
 mod recovery;
+mod reload;
 mod run;
 mod shapes;
 mod signals;

@@ -61,6 +61,7 @@ kinds! {
     Quarantined = "quarantined", 1016, 8, "Processes of the session could not be killed; the key stays blocked.";
     Unsupported = "unsupported", 1017, 1, "This can't be done here; the message says why.";
     ServerError = "server_error", 1018, 1, "The MCP server answered with an error of its own: `error`, as it came; or with what is no answer: `server`.";
+    InvalidConfiguration = "invalid_configuration", 1020, 1, "The daemon's configuration is wrong: `problems` (line, column, message, help), `report`. The former one stays in force.";
     Internal = "internal", 1019, 1, "A defect of the daemon.";
 }
 

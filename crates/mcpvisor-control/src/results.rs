@@ -84,7 +84,17 @@ pub struct Drained {
 
 /// Answer of `daemon/reload`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Reloaded {}
+pub struct Reloaded {
+    /// The file that was read; null where there is none, and the defaults hold.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// What has changed and holds now: names of keys, such as `daemon.max_sessions`, and of profiles, such as `profiles.coding`.
+    #[serde(default)]
+    pub applied: Vec<String>,
+    /// What has changed and holds only after the daemon's restart.
+    #[serde(default)]
+    pub needs_restart: Vec<String>,
+}
 
 /// Answer of `daemon/shutdown`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

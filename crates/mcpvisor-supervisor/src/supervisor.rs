@@ -16,7 +16,7 @@ use crate::registry_actor::{self, RegistryMsg, Reply};
 use crate::session_actor::SessionMsg;
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{
-    Answer, CloseOptions, Goal, Open, RegistryConfig, RegistryEvent, Target, Urgency,
+    Answer, CloseOptions, Counts, Goal, Open, RegistryConfig, RegistryEvent, Target, Urgency,
 };
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{RequestId, ServerName, SessionId, Uid};
@@ -281,6 +281,18 @@ impl Supervisor {
             uptime: self.core.clock.uptime(),
             counters,
         })
+    }
+
+    /// How many sessions there are, and whether the registry admits no more. Answered by the registry's actor alone, so that the
+    /// answer shows that it works.
+    ///
+    /// # Errors
+    /// `internal`, while the registry is being replaced.
+    pub async fn counts(&self) -> Result<(Counts, bool), Failure> {
+        let (answer, reply) = oneshot::channel();
+        self.core.send(RegistryMsg::Counts { reply: answer });
+        let (counts, draining, _) = reply.await.map_err(|_| lost())?;
+        Ok((counts, draining))
     }
 
     async fn all_processes(&self, session: Option<Arc<str>>) -> Vec<mcpvisor_process::ProcessInfo> {

@@ -98,6 +98,8 @@ pub(crate) enum Command {
     Doctor,
     /// Let the daemon admit nothing more
     Drain,
+    /// Let the daemon read its configuration again
+    Reload,
     /// Close all sessions and end the daemon
     Shutdown(ShutdownArgs),
     /// Show the main job: open a session, call a tool, close, prove that nothing is left

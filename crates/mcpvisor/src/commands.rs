@@ -83,6 +83,7 @@ fn dispatch(cli: Cli) -> ExitCode {
         Command::Logs(args) => logs::logs(&args, &globals),
         Command::Kill(args) => close::kill(&args, &globals),
         Command::Drain => daemon::drain(&globals),
+        Command::Reload => daemon::reload(&globals),
         Command::Shutdown(args) => daemon::shutdown(&args, &globals),
         Command::Doctor => doctor::doctor(&globals),
         Command::Completions { shell } => completions(shell),

@@ -13,13 +13,13 @@ pub(crate) const ALLOWANCE: usize = 64 << 10;
 /// Shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    most: usize,
-    most_per_user: usize,
     used: Mutex<Used>,
 }
 
 #[derive(Debug, Default)]
 struct Used {
+    most: usize,
+    most_per_user: usize,
     total: usize,
     users: HashMap<u32, usize>,
 }
@@ -56,7 +56,13 @@ impl Full {
 impl Budget {
     /// Limits in bytes.
     pub(crate) fn new(most: usize, most_per_user: usize) -> Arc<Self> {
-        Arc::new(Self { most, most_per_user, used: Mutex::default() })
+        Arc::new(Self { used: Mutex::new(Used { most, most_per_user, ..Used::default() }) })
+    }
+
+    /// Other limits, in bytes, for what is charged from now on; what is held is not touched.
+    pub(crate) fn limit(&self, most: usize, most_per_user: usize) {
+        let mut used = self.used();
+        (used.most, used.most_per_user) = (most, most_per_user);
     }
 
     /// A charge of nothing.
@@ -96,10 +102,10 @@ impl Charge {
         let total = used.total - self.bytes + bytes;
         let user = used.users.get(&self.uid).copied().unwrap_or_default() - self.bytes + bytes;
         if bytes > self.bytes {
-            if user > budget.most_per_user {
+            if user > used.most_per_user {
                 return Err(Full::User);
             }
-            if total > budget.most {
+            if total > used.most {
                 return Err(Full::Total);
             }
         }

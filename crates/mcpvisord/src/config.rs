@@ -3,6 +3,7 @@ pub(crate) mod expand;
 pub(crate) mod keys;
 mod problem;
 mod read;
+mod source;
 mod template;
 mod units;
 mod walk;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use problem::Problems;
+pub(crate) use source::Source;
 pub(crate) use template::{Part, Template, Variable};
 
 /// Everything that a configuration file says; the default is that of a daemon without one.
@@ -183,6 +185,23 @@ impl Config {
             LoadError::Read { path: name.clone(), cause }
         })?;
         Self::parse(&name, &text).map_err(LoadError::Wrong)
+    }
+
+    /// What is right by itself and can't be honoured by a daemon of this user.
+    ///
+    /// # Errors
+    /// The reason, and the mend.
+    pub(crate) fn can_be_honoured(&self) -> Result<(), (String, String)> {
+        let me = rustix::process::geteuid().as_raw();
+        match self.daemon.allow_commands.iter().find(|uid| me != 0 && **uid != me) {
+            None => Ok(()),
+            Some(uid) => Err((
+                format!(
+                    "allow_commands names uid {uid}, and this daemon runs as uid {me}: it can't run commands as others"
+                ),
+                "run the daemon as root, or take the uid out".to_owned(),
+            )),
+        }
     }
 
     /// The part that the registry goes by.

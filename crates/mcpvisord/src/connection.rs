@@ -70,7 +70,7 @@ fn locked(in_flight: &InFlight) -> MutexGuard<'_, HashMap<Id, watch::Sender<bool
 
 /// Serves a connection until the client ends it, or the daemon its work. Never fails: what is wrong is answered.
 pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
-    let outbox = Outbox::new(2 * daemon.config.daemon.max_line + (1 << 20));
+    let outbox = Outbox::new(2 * daemon.config().daemon.max_line + (1 << 20));
     let connection = Connection {
         in_flight: InFlight::default(),
         leases: Leases::new(daemon.supervisor.clone()),
@@ -120,8 +120,8 @@ struct Connection {
 impl Connection {
     /// Reads until the end of the stream, or of the daemon.
     async fn read(&self, stream: &UnixStream, tasks: &mut JoinSet<()>) {
-        let charge = self.daemon.budget.charge(self.peer.uid);
-        let mut wire = Wire::new(self.daemon.config.daemon.max_line, charge);
+        let charge = self.daemon.budget().charge(self.peer.uid);
+        let mut wire = Wire::new(self.daemon.config().daemon.max_line, charge);
         loop {
             while let Some(ended) = tasks.try_join_next() {
                 self.handled(ended);
@@ -147,7 +147,7 @@ impl Connection {
                     self.take(line, tasks);
                 }
                 Ok(Received::TooLong) => {
-                    let most = self.daemon.config.daemon.max_line;
+                    let most = self.daemon.config().daemon.max_line;
                     let error = ErrorObject::new(
                         ErrorKind::InvalidRequest,
                         format!("the line is longer than {most} bytes"),

@@ -1,22 +1,39 @@
 //! What all connections share.
 use crate::budget::Budget;
 use crate::config::Config;
+use crate::reload::{ReloadError, Reloaded, Reloader};
 use crate::rights::Rights;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_supervisor::Supervisor;
-use std::sync::Arc;
-use tokio::sync::watch;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::{Notify, watch};
 
 /// The daemon, as a connection sees it; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Daemon {
     pub(crate) supervisor: Supervisor,
-    pub(crate) config: Arc<Config>,
-    pub(crate) rights: Arc<Rights>,
-    /// Of the bytes of all connections' requests.
-    pub(crate) budget: Arc<Budget>,
+    shared: Arc<Shared>,
     /// The end: None until the shutdown is complete, then the number of sessions that are quarantined.
     ended: watch::Receiver<Option<usize>>,
+}
+
+struct Shared {
+    /// Replaced as a whole by a reload.
+    settings: RwLock<Settings>,
+    /// Of the bytes of all connections' requests.
+    budget: Arc<Budget>,
+    /// None of a private daemon, which reads no configuration.
+    reloader: Option<Reloader>,
+    /// A shutdown was asked for.
+    ending: watch::Sender<bool>,
+    /// A client has gone: sessions may have come or gone with it.
+    stirred: Notify,
+}
+
+#[derive(Clone)]
+struct Settings {
+    config: Arc<Config>,
+    rights: Arc<Rights>,
 }
 
 impl Daemon {
@@ -25,15 +42,87 @@ impl Daemon {
         supervisor: Supervisor,
         config: Arc<Config>,
         rights: Rights,
+        reloader: Option<Reloader>,
         ended: watch::Receiver<Option<usize>>,
     ) -> Self {
         let budget = Budget::new(config.daemon.max_input, config.daemon.max_input_per_user);
-        Self { supervisor, config, rights: Arc::new(rights), budget, ended }
+        let shared = Shared {
+            settings: RwLock::new(Settings { config, rights: Arc::new(rights) }),
+            budget,
+            reloader,
+            ending: watch::Sender::new(false),
+            stirred: Notify::new(),
+        };
+        Self { supervisor, shared: Arc::new(shared), ended }
+    }
+
+    fn settings(&self) -> Settings {
+        self.shared.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The configuration that is in force now. Whoever needs two values that belong together takes it once.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.settings().config
+    }
+
+    /// Who may do what now.
+    pub(crate) fn rights(&self) -> Arc<Rights> {
+        self.settings().rights
+    }
+
+    /// Of the bytes of all connections' requests.
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.shared.budget
+    }
+
+    /// Takes a configuration into use: it holds for whatever is asked from now on.
+    pub(crate) fn use_config(&self, config: Config) {
+        let allow_commands = config.daemon.allow_commands.clone();
+        self.supervisor.reconfigure(config.registry());
+        self.shared.budget.limit(config.daemon.max_input, config.daemon.max_input_per_user);
+        let mut settings = self.shared.settings.write().unwrap_or_else(PoisonError::into_inner);
+        let rights = Rights { allow_commands, ..Rights::clone(&settings.rights) };
+        *settings = Settings { config: Arc::new(config), rights: Arc::new(rights) };
+    }
+
+    /// Reads the configuration again and takes it into use, or changes nothing. Goes on where its caller goes away.
+    pub(crate) async fn reload(&self) -> Result<Reloaded, ReloadError> {
+        let daemon = self.clone();
+        let work = async move {
+            match &daemon.shared.reloader {
+                Some(reloader) => reloader.reload(&daemon).await,
+                None => Err(ReloadError::Private),
+            }
+        };
+        tokio::spawn(work).await.unwrap_or_else(|error| Err(ReloadError::Broke(error.to_string())))
     }
 
     /// Begins the end, or hurries it.
     pub(crate) fn shut_down(&self, urgency: Urgency) {
+        self.shared.ending.send_replace(true);
         self.supervisor.shutdown(urgency);
+    }
+
+    /// A shutdown was asked for.
+    pub(crate) fn is_ending(&self) -> bool {
+        *self.shared.ending.borrow()
+    }
+
+    /// Resolves when a shutdown is asked for. Cancel-safe.
+    pub(crate) async fn ending(&self) {
+        let mut ending = self.shared.ending.subscribe();
+        // The sender lives as long as we do.
+        let _ = ending.wait_for(|ending| *ending).await;
+    }
+
+    /// Sessions may have come or gone.
+    pub(crate) fn stir(&self) {
+        self.shared.stirred.notify_one();
+    }
+
+    /// Resolves when sessions may have come or gone since the last time. For one waiter. Cancel-safe.
+    pub(crate) async fn stirred(&self) {
+        self.shared.stirred.notified().await;
     }
 
     /// The shutdown is complete.

@@ -101,7 +101,7 @@ fn target(
     key: &SessionKey,
     generation: Option<u64>,
 ) -> Result<Target, ErrorObject> {
-    let uid = context.daemon.rights.owner(&context.peer, user)?;
+    let uid = context.daemon.rights().owner(&context.peer, user)?;
     let key = KeyRef { uid, key: convert::key_name(key) };
     Ok(Target { key, generation: generation.map(Generation) })
 }

@@ -46,7 +46,7 @@ fn socket_path() -> Finding {
 }
 
 fn default_config() -> Finding {
-    let told = match crate::start::usual_config() {
+    let told = match crate::config::Source::new(None).path() {
         None => Ok("none: the defaults hold".to_owned()),
         Some(path) => match Config::load(&path) {
             Ok(_) => Ok(format!("{} is right", path.display())),

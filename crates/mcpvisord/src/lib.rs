@@ -18,12 +18,14 @@ mod log;
 mod outbox;
 mod peer;
 mod private;
+mod reload;
 mod resolve;
 mod rights;
 mod server;
 mod signals;
 mod socket;
 mod start;
+mod systemd;
 mod users;
 mod wire;
 

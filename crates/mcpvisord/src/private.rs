@@ -3,7 +3,7 @@ use crate::args::Args;
 use crate::config::{Config, Containment};
 use crate::peer::Peer;
 use crate::signals::Signals;
-use crate::start::{Parts, Role, StartError, heed, runtime, supervise};
+use crate::start::{OnHangUp, Parts, Role, StartError, heed, runtime, supervise};
 use crate::{connection, limits};
 use mcpvisor_lifecycle::registry::Urgency;
 use rustix::fs::{Mode, OFlags, open};
@@ -48,7 +48,7 @@ fn run(prefix: &[&str], args: &Args) -> Result<usize, StartError> {
     let containment = parts.containment.clone();
     let left = runtime.block_on(async {
         let signals = Signals::register().map_err(|error| StartError::new("receive signals", error))?;
-        let (daemon, _watcher) = supervise(containment, Arc::new(Config::default()), rights).await?;
+        let (daemon, _watcher) = supervise(containment, Arc::new(Config::default()), rights, None).await?;
         let stream =
             UnixStream::from_std(stream).map_err(|error| StartError::new("use the connection", error))?;
         let peer = Peer::of(&stream).map_err(|error| StartError::new("tell who is connected", error))?;
@@ -61,7 +61,7 @@ fn run(prefix: &[&str], args: &Args) -> Result<usize, StartError> {
         };
         tokio::select! {
             left = serve => Ok(left),
-            never = heed(&daemon, &signals, true) => match never {},
+            never = heed(&daemon, &signals, OnHangUp::End) => match never {},
         }
     });
     runtime.shutdown_timeout(PATIENCE);

@@ -31,6 +31,7 @@ pub(crate) async fn serve(daemon: Daemon, listener: UnixListener) -> usize {
             biased;
             left = daemon.ended() => break left,
             Some(ended) = connections.join_next() => {
+                daemon.stir();
                 if let Err(error) = ended {
                     tracing::error!(%error, "a connection's task panicked");
                 }

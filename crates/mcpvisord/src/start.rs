@@ -1,10 +1,12 @@
 //! The daemon in the foreground, from its start to its end.
 use crate::args::Args;
-use crate::config::{Config, Containment, Profile};
+use crate::config::{Config, Containment, Profile, Source};
 use crate::daemon::Daemon;
+use crate::reload::Reloader;
 use crate::rights::Rights;
 use crate::signals::{Signal, Signals};
 use crate::socket::Listening;
+use crate::systemd::{self, Never};
 use crate::{limits, log, server};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::Urgency;
@@ -18,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// Something was left that could not be killed.
 const QUARANTINED: u8 = 8;
@@ -46,31 +49,13 @@ impl StartError {
     }
 }
 
-/// Reads the configuration that the command line names, or the one in the usual place.
-fn config(args: &Args) -> Result<Config, String> {
-    match args.config.clone().or_else(usual_config) {
-        Some(path) => Config::load(&path).map_err(|error| error.to_string()),
-        None => Ok(Config::default()),
-    }
-}
-
-pub(crate) fn usual_config() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = if rustix::process::geteuid().is_root() {
-        PathBuf::from("/etc")
-    } else {
-        absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?
-    };
-    let path = folder.join("mcpvisor/mcpvisord.toml");
-    path.exists().then_some(path)
-}
-
 /// `--check-config`.
 pub(crate) fn check_config(args: &Args) -> ExitCode {
-    match config(args) {
+    let source = Source::new(args.config.clone());
+    match source.load() {
         Ok(config) => {
             config.unheeded.iter().for_each(|note| eprintln!("note: {note}"));
-            match args.config.clone().or_else(usual_config) {
+            match source.path() {
                 Some(path) => println!("{} is right", path.display()),
                 None => println!("there is no configuration file: the defaults hold"),
             }
@@ -85,7 +70,7 @@ pub(crate) fn check_config(args: &Args) -> ExitCode {
 
 /// Runs until it is told to end. `prefix` is what makes this executable a daemon.
 pub(crate) fn foreground(prefix: &[&str], args: &Args) -> ExitCode {
-    let config = match config(args) {
+    let config = match Source::new(args.config.clone()).load() {
         Ok(config) => config,
         Err(report) => {
             eprintln!("{report}");
@@ -102,26 +87,12 @@ pub(crate) fn foreground(prefix: &[&str], args: &Args) -> ExitCode {
     }
 }
 
-/// What is right by itself and can't be honoured by a daemon of this user.
-fn can_be_honoured(config: &Config) -> Result<(), StartError> {
-    let me = rustix::process::geteuid().as_raw();
-    match config.daemon.allow_commands.iter().find(|uid| me != 0 && **uid != me) {
-        None => Ok(()),
-        Some(uid) => Err(StartError {
-            message: format!(
-                "allow_commands names uid {uid}, and this daemon runs as uid {me}: it can't run commands as others"
-            ),
-            help: Some("run the daemon as root, or take the uid out".to_owned()),
-        }),
-    }
-}
-
 /// The number of sessions that could not be ended.
 fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError> {
-    can_be_honoured(&config)?;
+    config.can_be_honoured().map_err(|(message, help)| StartError { message, help: Some(help) })?;
     let mut listening = Listening::open(args.socket.clone(), config.daemon.socket_mode)
         .map_err(|error| StartError { help: error.help.clone(), ..StartError::new("listen", error) })?;
-    let _log = log::start(args.log_format, config.daemon.log_level)
+    let (_log, log_level) = log::start(args.log_format, config.daemon.log_level)
         .map_err(|error| StartError::new("start the log's thread", error))?;
     config.unheeded.iter().for_each(|note| tracing::warn!("{note}"));
     limits::raise();
@@ -138,11 +109,12 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
     let runtime = runtime()?;
     let config = Arc::new(config);
     let rights = parts.rights(config.daemon.allow_commands.clone(), false);
+    let reloader = Reloader::new(Source::new(args.config.clone()), log_level);
     let (containment, instance) = (parts.containment.clone(), parts.instance.clone());
     let left = runtime.block_on(async {
         // Signals that come from here on begin the ladder.
         let signals = Signals::register().map_err(|error| StartError::new("receive signals", error))?;
-        let (daemon, ended) = supervise(containment, config, rights).await?;
+        let (daemon, ended) = supervise(containment, config, rights, Some(reloader)).await?;
         let socket = listening.describe();
         tracing::info!(
             socket,
@@ -155,13 +127,14 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
             version = env!("CARGO_PKG_VERSION"),
             "serving"
         );
-        notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("serving")]);
         let listener = server::listener(listening.take())
             .map_err(|error| StartError::new("listen on the socket", error))?;
+        systemd::ready();
         let serve = server::serve(daemon.clone(), listener);
         let left = tokio::select! {
             left = serve => left,
-            never = heed(&daemon, &signals, false) => match never {},
+            never = heed(&daemon, &signals, OnHangUp::Reload) => match never {},
+            never = systemd::keep_told(&daemon) => match never {},
         };
         drop(ended);
         Ok(left)
@@ -250,6 +223,7 @@ pub(crate) async fn supervise(
     containment: mcpvisor_process::Containment,
     config: Arc<Config>,
     rights: Rights,
+    reloader: Option<Reloader>,
 ) -> Result<(Daemon, tokio::task::JoinHandle<()>), StartError> {
     let supervisor = Supervisor::start(
         SupervisorConfig { registry: config.registry(), kill_wait: config.timeouts.kill_wait },
@@ -266,29 +240,35 @@ pub(crate) async fn supervise(
         // The value must outlive whoever asks late.
         end.closed().await;
     });
-    Ok((Daemon::new(supervisor, config, rights, ended), watcher))
+    Ok((Daemon::new(supervisor, config, rights, reloader, ended), watcher))
 }
 
-/// What never comes to an end by itself.
-pub(crate) enum Never {}
+/// What SIGHUP means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnHangUp {
+    /// Reload the configuration.
+    Reload,
+    /// The same as SIGTERM: the terminal or the service that a private daemon served is gone.
+    End,
+}
 
 /// Begins the end at the first signal, skips the drain at the second, goes to the kill at the third.
-pub(crate) async fn heed(daemon: &Daemon, signals: &Signals, hang_up_ends: bool) -> Never {
+pub(crate) async fn heed(daemon: &Daemon, signals: &Signals, on_hang_up: OnHangUp) -> Never {
     let mut next = Urgency::Drain;
+    let mut reloads = JoinSet::new();
     loop {
         match signals.next().await {
-            Ok(Signal::HangUp) if !hang_up_ends => {
-                tracing::warn!(
-                    "SIGHUP: the configuration can't be reloaded by this version; restart the daemon"
-                );
+            Ok(Signal::HangUp) if on_hang_up == OnHangUp::Reload => {
+                while reloads.try_join_next().is_some() {}
+                // One that waits for its turn reads what is there then: it does for those that come meanwhile.
+                if reloads.len() < 2 {
+                    let daemon = daemon.clone();
+                    reloads.spawn(async move { daemon.reload().await.is_ok() });
+                }
             }
             Ok(_) => {
                 tracing::info!(urgency = ?next, "told by a signal to end");
                 failpoints::pass(Gate::ShutdownSignalled).await;
-                notify(&[
-                    sd_notify::NotifyState::Stopping,
-                    sd_notify::NotifyState::Status("ending its sessions"),
-                ]);
                 daemon.shut_down(next);
                 next = match next {
                     Urgency::Drain => Urgency::Hurry,
@@ -300,12 +280,5 @@ pub(crate) async fn heed(daemon: &Daemon, signals: &Signals, hang_up_ends: bool)
                 std::future::pending::<()>().await;
             }
         }
-    }
-}
-
-/// Tells the service manager, where there is one.
-fn notify(states: &[sd_notify::NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager can't be told");
     }
 }

@@ -31,6 +31,28 @@ pub(crate) fn drain(globals: &Globals) -> Done {
     Ok(Status::Done)
 }
 
+pub(crate) fn reload(globals: &Globals) -> Done {
+    let doing = "reload the configuration";
+    let answer = Wire::connect(doing, globals)?.call(doing, &params::Reload {})?;
+    if globals.json {
+        output::json(&answer.raw);
+    } else {
+        let reloaded = &answer.value;
+        tell(globals, |_| match (&reloaded.file, reloaded.applied.as_slice()) {
+            (_, applied @ [_, ..]) => format!("changed: {}", applied.join(", ")),
+            (Some(file), []) => format!("nothing that can change at once has changed in {file}"),
+            (None, []) => "there is no configuration file: the defaults hold, as before".to_owned(),
+        });
+        if !reloaded.needs_restart.is_empty() {
+            tell(globals, |style| {
+                let keys = reloaded.needs_restart.join(", ");
+                format!("{} {keys}", style.strong("not changed before the daemon's restart:"))
+            });
+        }
+    }
+    Ok(Status::Done)
+}
+
 pub(crate) fn shutdown(args: &ShutdownArgs, globals: &Globals) -> Done {
     let doing = "shut the daemon down";
     let mut wire = Wire::connect(doing, globals)?;

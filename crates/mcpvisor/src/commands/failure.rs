@@ -171,6 +171,9 @@ fn details(error: &ErrorObject) -> String {
     if let Some(tail) = text("stderr_tail").filter(|tail| !tail.is_empty()) {
         details += &stderr_tail(tail);
     }
+    if let Some(report) = text("report").filter(|_| error.kind() == ErrorKind::InvalidConfiguration) {
+        report.lines().for_each(|line| details += &format!("{}\n", escape::line(line)));
+    }
     if let Some(error) = error.detail("error").filter(|_| error.kind() == ErrorKind::ServerError) {
         details += &format!("{}\n", escape::line(&error.to_string()));
     }

@@ -40,6 +40,25 @@ impl Problems {
         Self { name: name.to_owned(), source: source.to_owned(), list }
     }
 
+    /// What the report calls the source.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many there are.
+    pub(crate) fn summary(&self) -> String {
+        let count = self.list.len();
+        format!("{count} error{} in {}", if count == 1 { "" } else { "s" }, self.name)
+    }
+
+    /// One line for each, for the log.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        self.iter().map(|(place, problem)| {
+            let help = problem.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
+            format!("{}:{}:{}: {}{help}", self.name, place.line, place.column, problem.message)
+        })
+    }
+
     /// The errors with their places, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &Problem)> {
         self.list.iter().map(|problem| (place(&self.source, problem.span.start), problem))
@@ -62,8 +81,7 @@ impl fmt::Display for Problems {
                 writeln!(f, "  = help: {}", crate::escape::line(help))?;
             }
         }
-        let count = self.list.len();
-        write!(f, "{count} error{} in {}", if count == 1 { "" } else { "s" }, self.name)
+        f.write_str(&self.summary())
     }
 }
 

@@ -28,7 +28,7 @@ impl Client {
         let rights = parts().rights(Vec::new(), false);
         let containment = parts().containment.clone();
         let (daemon, _) =
-            supervise(containment, config, rights).await.unwrap_or_else(|error| panic!("{error:?}"));
+            supervise(containment, config, rights, None).await.unwrap_or_else(|error| panic!("{error:?}"));
         let (ours, theirs) = UnixStream::pair().unwrap();
         let peer = Peer::of(&theirs).unwrap();
         let served = tokio::spawn(serve(daemon.clone(), theirs, peer));
@@ -113,6 +113,7 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
         ("process/list", json!({"key":"a"}), "not_found"),
         ("session/attach", json!({"key":"a"}), "unsupported"),
         ("event/subscribe", json!({}), "unsupported"),
+        // This one has no configuration file to read again.
         ("daemon/reload", json!({}), "unsupported"),
         ("session/open", json!({}), "invalid_request"),
         ("session/open", json!({"profile":"nope"}), "invalid_request"),

@@ -1,7 +1,8 @@
 //! The daemon itself.
 use crate::connection::Context;
 use crate::convert;
-use mcpvisor_control::{ErrorKind, ErrorObject, params, results};
+use crate::reload::{ReloadError, Reloaded};
+use mcpvisor_control::{ErrorObject, params, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::Uid;
 use mcpvisor_lifecycle::registry::{Counts, Urgency};
@@ -14,7 +15,7 @@ pub(super) async fn hello(context: Context, params: params::Hello) -> Result<res
     Ok(results::Hello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: mcpvisor_control::PROTOCOL_VERSION,
-        instance: context.daemon.rights.instance.clone(),
+        instance: context.daemon.rights().instance.clone(),
         pid: std::process::id(),
     })
 }
@@ -24,20 +25,20 @@ pub(super) async fn status(context: Context, _: params::Status) -> Result<result
     let mut view = supervisor.status().await.map_err(|failure| convert::error(failure, None))?;
     #[cfg(feature = "count-allocations")]
     view.counters.insert("live_allocations", mcpvisor_process::live_allocations());
-    if !context.daemon.rights.is_administrator(&context.peer) {
+    if !context.daemon.rights().is_administrator(&context.peer) {
         // Other users' sessions are nobody's business, not even their number (G40).
         let uid = Uid(context.peer.uid);
         let sessions = supervisor.list(Some(uid)).await;
         let processes =
             supervisor.processes(Some(uid), None).await.map_err(|failure| convert::error(failure, None))?;
         view = StatusView {
-            counts: counts(&sessions, context.daemon.config.daemon.max_sessions_per_user),
+            counts: counts(&sessions, context.daemon.config().daemon.max_sessions_per_user),
             processes: processes.len(),
             counters: Default::default(),
             ..view
         };
     }
-    Ok(convert::status(&view, &context.daemon.rights.instance))
+    Ok(convert::status(&view, &context.daemon.rights().instance))
 }
 
 fn counts(sessions: &[SessionView], limit: usize) -> Counts {
@@ -55,16 +56,16 @@ fn counts(sessions: &[SessionView], limit: usize) -> Counts {
 }
 
 pub(super) async fn drain(context: Context, _: params::Drain) -> Result<results::Drained, ErrorObject> {
-    context.daemon.rights.administer(&context.peer)?;
+    context.daemon.rights().administer(&context.peer)?;
     tracing::info!(uid = context.peer.uid, pid = context.peer.pid, "draining: no more sessions are opened");
     context.daemon.supervisor.fence();
     Ok(results::Drained { state: results::DaemonState::Draining })
 }
 
 pub(super) async fn reload(context: Context, _: params::Reload) -> Result<results::Reloaded, ErrorObject> {
-    context.daemon.rights.administer(&context.peer)?;
-    Err(ErrorObject::new(ErrorKind::Unsupported, "the configuration can't be reloaded by this version")
-        .with("help", "restart the daemon"))
+    context.daemon.rights().administer(&context.peer)?;
+    tracing::info!(uid = context.peer.uid, pid = context.peer.pid, "a reload was asked for");
+    context.daemon.reload().await.map(Reloaded::into_wire).map_err(ReloadError::into_wire)
 }
 
 pub(super) async fn shutdown(
@@ -72,7 +73,7 @@ pub(super) async fn shutdown(
     params: params::Shutdown,
 ) -> Result<results::Shutdown, ErrorObject> {
     failpoints::pass(Gate::ShutdownDispatched).await;
-    context.daemon.rights.administer(&context.peer)?;
+    context.daemon.rights().administer(&context.peer)?;
     let urgency = if params.now { Urgency::Hurry } else { Urgency::Drain };
     tracing::info!(
         uid = context.peer.uid,

@@ -8,10 +8,10 @@ use mcpvisor_lifecycle::Uid;
 /// Whose: one user's, or everyone's.
 fn whose(context: &Context, user: Option<u32>, all_users: bool) -> Result<Option<Uid>, ErrorObject> {
     if all_users {
-        context.daemon.rights.everyone(&context.peer)?;
+        context.daemon.rights().everyone(&context.peer)?;
         return Ok(None);
     }
-    context.daemon.rights.owner(&context.peer, user).map(Some)
+    context.daemon.rights().owner(&context.peer, user).map(Some)
 }
 
 pub(super) async fn list(

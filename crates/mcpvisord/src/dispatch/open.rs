@@ -23,10 +23,10 @@ pub(super) async fn open(
     failpoints::pass(Gate::OpenDispatched).await;
     for_later(&params)?;
     let daemon = &context.daemon;
-    let uid = daemon.rights.owner(&context.peer, params.user)?;
+    let uid = daemon.rights().owner(&context.peer, params.user)?;
     labels(&params)?;
     let direct = resolve::streams(&params, descriptors)?;
-    let resolved = resolve::servers(&daemon.config, &daemon.rights, &context.peer, uid, &params).await?;
+    let resolved = resolve::servers(&daemon.config(), &daemon.rights(), &context.peer, uid, &params).await?;
     failpoints::pass(Gate::OpenResolved).await;
     let key = match &params.key {
         Some(key) => convert::key_name(key),

@@ -1,0 +1,61 @@
+//! What differs between two configurations, and which of it can change while the daemon runs.
+use crate::config::{Config, Daemon, Timeouts};
+use std::collections::BTreeSet;
+
+/// The names of what has changed: first what holds at once, then what holds after a restart.
+pub(super) fn between(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) {
+    let Config { daemon, timeouts, profiles, unheeded: _ } = old;
+    // Every key is named here, so that a new one can't be forgotten.
+    let Daemon {
+        max_sessions,
+        max_sessions_per_user,
+        max_sessions_per_tenant,
+        max_line,
+        max_input,
+        max_input_per_user,
+        containment,
+        tombstones,
+        tombstone_age,
+        allow_commands,
+        socket_mode,
+        log_level,
+    } = daemon;
+    let Timeouts { start, drain, stdin_grace, term_grace, kill_wait } = timeouts;
+    let (to, at) = (&new.daemon, &new.timeouts);
+    let live = [
+        ("daemon.max_sessions", *max_sessions != to.max_sessions),
+        ("daemon.max_sessions_per_user", *max_sessions_per_user != to.max_sessions_per_user),
+        ("daemon.max_sessions_per_tenant", *max_sessions_per_tenant != to.max_sessions_per_tenant),
+        ("daemon.max_line", *max_line != to.max_line),
+        ("daemon.max_input", *max_input != to.max_input),
+        ("daemon.max_input_per_user", *max_input_per_user != to.max_input_per_user),
+        ("daemon.tombstones", *tombstones != to.tombstones),
+        ("daemon.tombstone_age", *tombstone_age != to.tombstone_age),
+        ("daemon.allow_commands", *allow_commands != to.allow_commands),
+        ("daemon.log_level", *log_level != to.log_level),
+        ("timeouts.start", *start != at.start),
+        ("timeouts.drain", *drain != at.drain),
+        ("timeouts.stdin_grace", *stdin_grace != at.stdin_grace),
+        ("timeouts.term_grace", *term_grace != at.term_grace),
+        ("timeouts.kill_wait", *kill_wait != at.kill_wait),
+    ];
+    let fixed = [
+        ("daemon.containment", *containment != to.containment),
+        ("daemon.socket_mode", *socket_mode != to.socket_mode),
+    ];
+    let changed = |keys: &[(&str, bool)]| -> Vec<String> {
+        keys.iter().filter(|(_, changed)| *changed).map(|(key, _)| (*key).to_owned()).collect()
+    };
+    let names: BTreeSet<&String> = profiles.keys().chain(new.profiles.keys()).collect();
+    let differ = names.into_iter().filter(|name| profiles.get(*name) != new.profiles.get(*name));
+    let mut applied = changed(&live);
+    applied.extend(differ.map(|name| format!("profiles.{name}")));
+    (applied, changed(&fixed))
+}
+
+/// The new configuration with the old values of what can't change, so that the next reload tells of it again.
+pub(super) fn without_restart(old: &Config, mut new: Config) -> Config {
+    new.daemon.containment = old.daemon.containment;
+    new.daemon.socket_mode = old.daemon.socket_mode;
+    new
+}
