@@ -16,9 +16,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 pub(crate) const TESTS: &[Named] = &[
-    ("g36_what_was_left_is_told_until_it_is_gone", told_until_it_is_gone),
-    ("g36_a_daemon_that_lives_has_left_nothing", lives),
-    ("g36_an_exec_that_hangs_is_found", hangs_in_exec),
+    ("g36_what_was_left_is_told_until_it_is_gone", g36_what_was_left_is_told_until_it_is_gone),
+    ("g36_a_daemon_that_lives_has_left_nothing", g36_a_daemon_that_lives_has_left_nothing),
+    ("g36_an_exec_that_hangs_is_found", g36_an_exec_that_hangs_is_found),
 ];
 
 fn kind() -> ContainmentKind {
@@ -122,7 +122,7 @@ fn quoted(path: &Path) -> String {
     format!("'{}'", path.display())
 }
 
-fn told_until_it_is_gone(kind: ContainmentKind) {
+fn g36_what_was_left_is_told_until_it_is_gone(kind: ContainmentKind) {
     let world = World::start(kind);
     let state = State::new();
     let place = quoted(&state.0);
@@ -154,7 +154,7 @@ fn told_until_it_is_gone(kind: ContainmentKind) {
 
 /// The next daemon of the same socket may come before the first is gone, where nothing but systemd keeps them apart. Negative control:
 /// without a look at the lock it was taken for dead, and its server was killed.
-fn lives(kind: ContainmentKind) {
+fn g36_a_daemon_that_lives_has_left_nothing(kind: ContainmentKind) {
     let world = World::start(kind);
     let state = State::new();
     let place = quoted(&state.0);
@@ -178,7 +178,7 @@ fn lives(kind: ContainmentKind) {
 
 /// A program that hangs in exec, and can't be killed, has copies of all of its daemon's descriptors. Negative control: with a
 /// lock of flock(2), which goes with the last copy, its daemon was taken to be alive.
-fn hangs_in_exec(kind: ContainmentKind) {
+fn g36_an_exec_that_hangs_is_found(kind: ContainmentKind) {
     let Some(mut dead) = Dead::mount() else { return };
     dead.greet();
     let program = dead.script();
