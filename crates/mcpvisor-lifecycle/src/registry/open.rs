@@ -50,7 +50,10 @@ impl Registry {
                 Ok(Place::Join)
             }
             Phase::Dying => {
-                if self.seeded.has(Bug::G1ReopenDoesNotWait) {
+                let taken_over = entry.definition.is_none();
+                if self.seeded.has(Bug::G1ReopenDoesNotWait)
+                    || taken_over && self.seeded.has(Bug::G36RecoveryForgetsTheBarrier)
+                {
                     return Ok(Place::Free);
                 }
                 if open.if_closing == IfClosing::Fail {
