@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) registry: watch::Sender<Option<ActorRef<RegistryMsg>>>,
     /// The number of sessions left, once a shutdown is complete.
     pub(crate) finished: watch::Sender<Option<usize>>,
+    /// The fence and the shutdowns that were asked for: they hold for a registry's successor too.
+    for_good: Mutex<Vec<RegistryEvent>>,
     config: Mutex<RegistryConfig>,
     records: Mutex<Records>,
     last_generations: Mutex<BTreeMap<Uid, Generation>>,
@@ -72,6 +74,7 @@ impl Core {
             counters: Counters::default(),
             registry: watch::Sender::new(None),
             finished: watch::Sender::new(None),
+            for_good: Mutex::default(),
             config: Mutex::new(config),
             records: Mutex::default(),
             last_generations: Mutex::default(),
@@ -90,6 +93,22 @@ impl Core {
     /// Tells the registry of a fact or a command that nobody waits for.
     pub(crate) fn tell(&self, event: RegistryEvent) {
         self.send(RegistryMsg::Event(event));
+    }
+
+    /// Tells the registry what is never taken back. It is written down first: a registry that is lost, or is just being replaced, has a
+    /// successor that looks there once it can be told things (G35).
+    pub(crate) fn tell_for_good(&self, event: RegistryEvent) {
+        {
+            let mut told = lock(&self.for_good);
+            if !told.contains(&event) {
+                told.push(event.clone());
+            }
+        }
+        self.tell(event);
+    }
+
+    pub(crate) fn told_for_good(&self) -> Vec<RegistryEvent> {
+        lock(&self.for_good).clone()
     }
 
     pub(crate) fn request(&self) -> RequestId {

@@ -113,6 +113,9 @@ impl Actor for RegistryActor {
         if lost > 0 {
             tracing::error!(sessions = lost, "the registry was lost; its sessions are being reaped");
         }
+        for event in driver.core.told_for_good() {
+            driver.step(&myself, event);
+        }
         driver.arm(&myself);
         Ok(driver)
     }

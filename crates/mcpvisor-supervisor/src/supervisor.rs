@@ -392,12 +392,12 @@ impl Supervisor {
 
     /// Admits nothing more; sessions that exist go on.
     pub fn fence(&self) {
-        self.core.tell(RegistryEvent::Fence);
+        self.core.tell_for_good(RegistryEvent::Fence);
     }
 
     /// Tears everything down; a later call only raises the urgency.
     pub fn shutdown(&self, urgency: Urgency) {
-        self.core.tell(RegistryEvent::Shutdown { urgency });
+        self.core.tell_for_good(RegistryEvent::Shutdown { urgency });
     }
 
     /// Resolves when a shutdown is complete: the number of quarantined sessions that are left.

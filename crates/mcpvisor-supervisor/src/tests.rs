@@ -4,7 +4,7 @@ use crate::record::lock;
 use crate::registry_actor::RegistryMsg;
 use crate::session_actor::SessionMsg;
 use crate::supervisor::Supervisor;
-use mcpvisor_lifecycle::registry::{CloseOptions, Goal, IfClosing, IfOpen, RegistryConfig, Target};
+use mcpvisor_lifecycle::registry::{CloseOptions, Goal, IfClosing, IfOpen, RegistryConfig, Target, Urgency};
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Generation, KeyRef, ServerName, SessionKey, Uid};
@@ -145,7 +145,12 @@ fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
             tombstones: 100,
             tombstone_age: Duration::from_secs(600),
         };
-        let supervisor = Supervisor::start(SupervisorConfig { registry: config, kill_wait: Duration::from_secs(5) }, containment).await.unwrap();
+        let supervisor = Supervisor::start(
+            SupervisorConfig { registry: config, kill_wait: Duration::from_secs(5) },
+            containment,
+        )
+        .await
+        .unwrap();
         let uid = Uid(NEXT_UID.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) * 100);
         let done = tokio::time::timeout(Duration::from_secs(60), body(World { supervisor, uid })).await;
         assert!(done.is_ok(), "the test hangs");
@@ -289,6 +294,27 @@ fn g22_an_actor_lost_while_starting_fails_the_open_and_leaves_nothing() {
             assert!(opened.is_err(), "{who:?} {how:?}: {opened:?}");
             // Its key is blocked until nothing is left of it, whatever the opener was told meanwhile (G1).
             works_again(&world).await;
+        });
+    }
+}
+
+/// G35: what a shutdown began outlasts the registry that it was told to. Without that (a successor that is not told again) the second
+/// registry admitted the open, and the shutdown never finished.
+#[test]
+fn g35_a_registry_lost_in_a_shutdown_is_followed_by_one_that_admits_nothing_and_finishes() {
+    for how in [How::Panic, How::Kill] {
+        run(|world| async move {
+            world.supervisor.open(world.request(Mode::Exclusive, &["sh", "-c", STUBBORN])).await.unwrap();
+            until("the helper runs", || world.pids().len() >= 2).await;
+            let registry = || world.supervisor.core().registry.borrow().as_ref().map(|actor| actor.get_id());
+            let first = registry();
+            world.supervisor.shutdown(Urgency::Drain);
+            lose(&world, Who::Registry, how);
+            until("another registry takes over", || registry() != first).await;
+            let opened = world.supervisor.open(world.request(Mode::Exclusive, &["sleep", "300"])).await;
+            assert!(matches!(opened, Err(Failure::Draining)), "{how:?}: {opened:?}");
+            assert_eq!(world.supervisor.finished().await, 0, "{how:?}");
+            assert_eq!(world.pids(), Vec::<u32>::new(), "{how:?}: finished with something alive");
         });
     }
 }
