@@ -8,6 +8,7 @@ mod cases_run;
 mod demo;
 mod frozen;
 mod guarantees;
+mod histories;
 mod lifecycle;
 mod many;
 mod real;

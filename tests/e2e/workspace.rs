@@ -32,7 +32,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     // Nothing but tests depends on the testkit.
     ("mcpvisor-testkit", &[]),
     ("mcpvisor-model", &["mcpvisor-lifecycle"]),
-    ("mcpvisor-tests", &["mcpvisor-testkit"]),
+    ("mcpvisor-tests", &["mcpvisor-testkit", "mcpvisor-lifecycle"]),
     ("mcpvisor-bench", &[]),
     ("xtask", &[]),
 ];

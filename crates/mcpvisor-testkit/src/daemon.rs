@@ -9,8 +9,12 @@ use crate::wait::until;
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Names the bug that the daemons of a test are to have, for the test to fail.
+const SEEDED_BUG: &str = "MCPVISOR_SEEDED_BUG";
 
 /// Which containment a daemon is to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +64,7 @@ pub struct Setup {
     args: Vec<String>,
     env: Vec<(String, String)>,
     allowed: Vec<String>,
+    under: Vec<String>,
 }
 
 impl Setup {
@@ -73,6 +78,7 @@ impl Setup {
             args: vec![],
             env: vec![],
             allowed: vec![],
+            under: vec![],
         }
     }
 
@@ -116,6 +122,14 @@ impl Setup {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The daemon is started by this command, to which its own words are added. It must become the daemon, and so keep its
+    /// process number (`strace -D`).
+    #[must_use]
+    pub fn under(mut self, words: &[String]) -> Self {
+        self.under = words.to_vec();
         self
     }
 
@@ -179,6 +193,26 @@ impl Daemon {
     #[must_use]
     #[track_caller]
     pub fn start_in(scene: &Arc<Scene>, setup: &Setup, socket: &Path, name: &str) -> Self {
+        Self::try_start_in(scene, setup, socket, name).unwrap_or_else(|status| {
+            let log = std::fs::read_to_string(scene.path(&format!("{name}.log"))).unwrap_or_default();
+            panic!("the daemon did not start ({status}):\n{log}")
+        })
+    }
+
+    /// The same of one that may end before it answers.
+    ///
+    /// # Errors
+    /// Its exit status, where it has ended.
+    ///
+    /// # Panics
+    /// When it neither answers nor ends.
+    #[track_caller]
+    pub fn try_start_in(
+        scene: &Arc<Scene>,
+        setup: &Setup,
+        socket: &Path,
+        name: &str,
+    ) -> Result<Self, ExitStatus> {
         let config = scene.path(&format!("{name}.toml"));
         std::fs::write(&config, setup.toml()).expect("a file in the scene's folder");
         let log = scene.path(&format!("{name}.log"));
@@ -188,30 +222,40 @@ impl Daemon {
             .open(&log)
             .expect("a log in the scene's folder");
         let copy = file.try_clone().expect("a descriptor can be copied");
-        let mut command =
-            scene.command(binary("mcpvisord")).arg("--socket").arg(socket).arg("--config").arg(&config);
-        command = command.args(&setup.args);
+        // With a bug on purpose in a negative control (`cargo xtask negative-controls`).
+        let bug = std::env::var_os(SEEDED_BUG);
+        let daemon = binary(if bug.is_some() { "mcpvisord-seeded" } else { "mcpvisord" });
+        let mut command = match setup.under.split_first() {
+            Some((first, rest)) => scene.command(first).args(rest).arg(&daemon),
+            None => scene.command(&daemon),
+        };
+        command = command.arg("--socket").arg(socket).arg("--config").arg(&config).args(&setup.args);
         for (name, value) in &setup.env {
             command = command.env(name, value);
         }
+        if let Some(bug) = bug {
+            command = command.env(SEEDED_BUG, bug);
+        }
         let mut process = command.streams(std::process::Stdio::null(), copy.into(), file.into()).spawn();
         scene.know_log(log.clone());
-        let connection = until(crate::SOON, || {
-            assert!(
-                !process.has_ended(),
-                "the daemon did not start:\n{}",
-                std::fs::read_to_string(&log).unwrap_or_default()
-            );
-            Rpc::connect(socket).ok()
+        // None: it answers with nothing but its end.
+        let greeted = until(crate::SOON, || {
+            if process.has_ended() {
+                return Some(None);
+            }
+            let connection = Rpc::connect(socket).ok()?;
+            let hello = connection.call("daemon/hello", &json!({})).ok();
+            Some(hello.map(|hello| (connection, hello)))
         });
-        let connection = connection.unwrap_or_else(|| panic!("no daemon answers at {}", socket.display()));
-        let hello = connection.call("daemon/hello", &json!({})).expect("a daemon greets");
+        let greeted = greeted.unwrap_or_else(|| panic!("no daemon answers at {}", socket.display()));
+        let Some((connection, hello)) = greeted else { return Err(process.wait(crate::SOON)) };
         let instance = hello["instance"].as_str().expect("hello names the instance").to_owned();
         scene.know_instance(&instance);
         // At rest there is one connection less.
-        let descriptors = procfs::descriptors(process.pid()).len() - 1;
+        let descriptors = procfs::descriptors(process.pid()).len().saturating_sub(1);
+        drop(connection);
         let (scene, socket, allowed) = (scene.clone(), socket.to_owned(), setup.allowed.clone());
-        Self { scene, process, socket, config, log, instance, descriptors, allowed }
+        Ok(Self { scene, process, socket, config, log, instance, descriptors, allowed })
     }
 
     /// Its process number.

@@ -19,7 +19,7 @@ pub use cgroup::TestCgroup;
 pub use daemon::{Containment, Daemon, Setup};
 pub use mcp::{Stdio, handshake};
 pub use oracle::{Leak, Sense};
-pub use process::{Output, Process, Signal, ends_within, send_signal, shell_status};
+pub use process::{Held, Output, Process, Signal, ends_within, send_signal, shell_status};
 pub use rpc::{Pending, Rpc};
 pub use scene::{Invocation, Scene, heavy_scene, scene, scene_within};
 pub use wait::{eventually, until};

@@ -5,6 +5,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 use std::fmt;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::time::{Duration, Instant};
@@ -106,6 +107,34 @@ pub fn ends_within(pid: u32, budget: Duration) -> bool {
             Err(_) if left.is_zero() => return false,
             Err(_) => {}
         }
+    }
+}
+
+/// A process, child of ours or not, that is held by a handle of the kernel's: never taken for a later one with its number.
+#[derive(Debug)]
+pub struct Held {
+    /// Which.
+    pub id: procfs::Identity,
+    handle: OwnedFd,
+}
+
+impl Held {
+    /// Takes hold of a process that lives; None where it has ended.
+    #[must_use]
+    pub fn take(pid: u32) -> Option<Self> {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+        let handle = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+        // Looked at through the handle: what the number means now, it meant then, if the process still lives.
+        let id = procfs::stat(pid)?.id;
+        Some(Self { id, handle }).filter(Self::lives)
+    }
+
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.handle, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&now)), Ok(0))
     }
 }
 

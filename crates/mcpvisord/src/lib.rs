@@ -21,6 +21,8 @@ mod private;
 mod reload;
 mod resolve;
 mod rights;
+#[cfg(feature = "seeded-bugs")]
+mod seeded;
 mod server;
 mod signals;
 mod socket;
@@ -48,6 +50,8 @@ pub fn main(prefix: &[&str], args: Vec<OsString>) -> ExitCode {
     if args.first().is_some_and(|first| first == "guardian") {
         mcpvisor_process::guardian_main(args.get(1).map(OsString::as_os_str).unwrap_or_default().as_ref());
     }
+    #[cfg(feature = "seeded-bugs")]
+    seeded::from_environment();
     let args = match args::Args::parse(prefix, args) {
         Ok(args) => args,
         Err(error) => {
