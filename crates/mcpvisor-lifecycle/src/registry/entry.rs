@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub(super) retrying: bool,
     /// Requests that wait on it, in order of arrival.
     pub(super) waiting: Vec<RequestId>,
+    /// Openers that were answered when it became ready. One that gave up before its answer reached it still cancels.
+    pub(super) told: Vec<RequestId>,
     /// The open that gets the key next.
     pub(super) parked: Option<Parked>,
 }
@@ -64,6 +66,7 @@ impl Entry {
             lost: false,
             retrying: false,
             waiting: Vec::new(),
+            told: Vec::new(),
             parked: None,
         }
     }

@@ -33,10 +33,12 @@ impl Registry {
         self.usage.shift(entry.phase, Phase::Live);
         entry.phase = Phase::Live;
         let (session, creator) = (entry.session, entry.creator);
+        let mut told = Vec::new();
         for request in std::mem::take(&mut entry.waiting) {
             match self.pending.role(request) {
                 Some(Role::Opener) => {
                     let created = creator == Some(request);
+                    told.push(request);
                     self.answer(request, Ok(Answer::Opened { session, created }), out);
                 }
                 Some(Role::WaitReady) => {
@@ -44,6 +46,9 @@ impl Registry {
                 }
                 _ => self.keep(&key, request),
             }
+        }
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.told = told;
         }
     }
 

@@ -50,10 +50,7 @@ impl Registry {
                 Ok(Place::Join)
             }
             Phase::Dying => {
-                let taken_over = entry.definition.is_none();
-                if self.seeded.has(Bug::G1ReopenDoesNotWait)
-                    || taken_over && self.seeded.has(Bug::G36RecoveryForgetsTheBarrier)
-                {
+                if self.seeded.has(Bug::G1ReopenDoesNotWait) {
                     return Ok(Place::Free);
                 }
                 if open.if_closing == IfClosing::Fail {
@@ -162,8 +159,21 @@ impl Registry {
 
     /// A request wants no answer any more: it leaves, and what only it kept alive goes with it.
     pub(super) fn cancel(&mut self, request: RequestId, out: &mut Effects) {
-        if let Some(waiting) = self.pending.remove(request) {
-            self.leave(request, waiting, out);
+        match self.pending.remove(request) {
+            Some(waiting) => self.leave(request, waiting, out),
+            None => self.leave_late(request, out),
+        }
+    }
+
+    /// An opener gave up while its answer was on the way: nobody knows of the session, unless others were told or have joined.
+    fn leave_late(&mut self, request: RequestId, out: &mut Effects) {
+        let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.told.contains(&request)) else {
+            return;
+        };
+        entry.told.retain(|other| *other != request);
+        if entry.phase == Phase::Live && entry.told.is_empty() && !entry.held {
+            let key = key.clone();
+            self.begin_close(&key, CloseReason::StartCancelled, CloseOptions::default(), out);
         }
     }
 

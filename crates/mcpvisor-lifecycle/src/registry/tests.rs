@@ -215,3 +215,32 @@ fn g24_an_open_that_does_not_wait_holds_the_start() {
     let wanted = RegistryEvent::CloseWanted { session: session(1, 1), reason: CloseReason::Ttl };
     assert!(matches!(&registry.step(NOW, wanted)[..], [RegistryEffect::Close { .. }]));
 }
+
+/// G7: an opener that gives up while its answer is on the way leaves no session that nobody was told of; others keep theirs.
+#[test]
+fn g7_an_opener_that_gives_up_late_leaves_nothing() {
+    let started = |others: &[u64]| {
+        let mut registry = Registry::new(config(9, 9, 9));
+        let _ = registry.step(NOW, open(1, key(1, "k"), None));
+        for other in others {
+            let _ = registry.step(NOW, open(*other, key(1, "k"), None));
+        }
+        let ready = registry.step(NOW, RegistryEvent::SessionReady { session: session(1, 1) });
+        assert_eq!(ready.len(), 1 + others.len(), "all are answered");
+        registry
+    };
+    let cancel = |number| RegistryEvent::Cancel { request: RequestId(number) };
+    let closes = |effects: &[RegistryEffect]| {
+        matches!(effects, [RegistryEffect::Close { reason: CloseReason::StartCancelled, .. }])
+    };
+    let mut alone = started(&[]);
+    assert!(closes(&alone.step(NOW, cancel(1))));
+    assert_eq!(alone.step(NOW, cancel(1)), [], "once");
+    let mut shared = started(&[2]);
+    assert_eq!(shared.step(NOW, cancel(1)), []);
+    assert!(closes(&shared.step(NOW, cancel(2))), "the last one");
+    let mut joined = started(&[]);
+    assert_eq!(joined.step(NOW, open(2, key(1, "k"), None)).len(), 1);
+    assert_eq!(joined.step(NOW, cancel(1)), []);
+    assert_eq!(joined.current(&key(1, "k")), Some((session(1, 1), Phase::Live)));
+}

@@ -247,12 +247,18 @@ fn held(well: &Variant, opened: &str, mode: &str, all: &mut Vec<Variant>) {
         .then(&[RegistryEvent::Open(open(SECOND_OPENER, "Open", None))], &[])
         .waits(SECOND_OPENER, "opener");
     let held = starting.then(&[RegistryEvent::Open(open(SETUP, "Open(no wait)", None))], &[]);
-    for variant in [alone.clone(), others, held] {
+    for variant in [alone.clone(), others.clone(), held.clone()] {
         variant.fences(all);
     }
-    let mut live = alone.then(&[RegistryEvent::SessionReady { session: session(2) }], &[]);
-    live.waiting = vec![(WAIT_CLOSED, waits)];
-    live.fences(all);
+    let ready = RegistryEvent::SessionReady { session: session(2) };
+    for starting in [&alone, &others, &held] {
+        let mut live = starting.then(std::slice::from_ref(&ready), &[]);
+        live.waiting = vec![(WAIT_CLOSED, waits)];
+        live.fences(all);
+    }
+    let mut joined = alone.then(&[ready, RegistryEvent::Open(open(SETUP, "Open", None))], &[]);
+    joined.waiting = vec![(WAIT_CLOSED, waits)];
+    joined.without("nobody else").fences(all);
     for dying in dying(&alone) {
         let parked = dying.then(&[RegistryEvent::Open(open(PARKED, "Open", None))], &[]);
         if parked.registry.is_parked(&key()) {
