@@ -50,7 +50,10 @@ impl Registry {
                 Ok(Place::Join)
             }
             Phase::Dying => {
-                if self.seeded.has(Bug::G1ReopenDoesNotWait) {
+                let taken_over = entry.definition.is_none();
+                if self.seeded.has(Bug::G1ReopenDoesNotWait)
+                    || taken_over && self.seeded.has(Bug::G36RecoveryForgetsTheBarrier)
+                {
                     return Ok(Place::Free);
                 }
                 if open.if_closing == IfClosing::Fail {
@@ -167,7 +170,8 @@ impl Registry {
 
     /// An opener gave up while its answer was on the way: nobody knows of the session, unless others were told or have joined.
     fn leave_late(&mut self, request: RequestId, out: &mut Effects) {
-        let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.told.contains(&request)) else {
+        let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.told.contains(&request))
+        else {
             return;
         };
         entry.told.retain(|other| *other != request);
