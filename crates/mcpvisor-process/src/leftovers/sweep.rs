@@ -79,7 +79,9 @@ impl Sweeper {
         let (told, first) = channel();
         std::thread::Builder::new().name("mcpvisor-sweep".into()).spawn(move || sweep.run(&woken, &told))?;
         let left = first.recv_timeout(FIRST_LOOK).unwrap_or_else(|_| {
-            tracing::error!("what a former daemon left can't be looked at yet; its keys stay blocked");
+            tracing::warn!(
+                "to look at what former daemons left takes long; their keys stay blocked until it is done"
+            );
             noted
         });
         Ok(Self { state, wake, left: left.into() })
@@ -258,8 +260,12 @@ impl Sweep {
             let searched = found.remove(&remains.former.instance).unwrap_or_default();
             let (tree, readable) = match remains.tree() {
                 Ok(tree) => (tree, true),
+                Err(error) if self.looks > 0 => {
+                    tracing::debug!(%error, "the cgroup of a former daemon can't be opened yet");
+                    (None, false)
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "the cgroup of a former daemon can't be opened yet");
+                    tracing::warn!(%error, "the cgroup of a former daemon can't be opened; its keys stay blocked");
                     (None, false)
                 }
             };

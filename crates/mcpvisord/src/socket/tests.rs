@@ -132,3 +132,19 @@ fn other_wrong_places_are_refused_with_their_reason() {
     assert!(refused(&at("t")).contains("lock"));
     assert!(!at("elsewhere").exists(), "no link is followed");
 }
+
+/// G36: daemons of one socket have a folder for their notes in common, also where systemd makes the socket.
+#[test]
+fn g36_notes_lie_next_to_the_socket() {
+    let above = folder();
+    let path = above.path().join("control.sock");
+    let made = Listening::at(&path, 0o600).unwrap();
+    let expected = Some(above.path().join("control.sock.sessions"));
+    assert_eq!(made.state(), expected);
+    drop(made);
+    let passed = Listening { listener: Some(UnixListener::bind(&path).unwrap()), file: None };
+    assert_eq!(passed.state(), expected);
+    let (nameless, _other) = UnixStream::pair().unwrap();
+    let nameless = Listening { listener: Some(UnixListener::from(OwnedFd::from(nameless))), file: None };
+    assert_eq!(nameless.state(), None);
+}
