@@ -62,7 +62,7 @@ fn proof(containment: Containment) -> &'static str {
 
 on_both! {
     /// The next daemon serves at once, but for the key of what is left: an open of that key waits for its end, and gets a later
-    /// generation. Negative control: a daemon that took nothing over opened the key while the frozen process lived.
+    /// generation. Negative control: a daemon that took nothing over had no such session to show.
     g36_g1_a_key_waits_for_what_a_former_daemon_left = |scene, containment| {
         let Some(freezer) = Freezer::create(&format!("g36w-{containment}")) else { return };
         let setup = patient(containment, "60s");
@@ -115,7 +115,8 @@ on_both! {
     };
 
     /// What does not end in time is quarantined like any other: visible, counted, its key refused, a kill is tried again on demand. The
-    /// daemon's end leaves it to the next one.
+    /// daemon's end leaves it to the next one. Negative control: with a daemon that took nothing over, the wait for the quarantine
+    /// was in vain.
     g36_g4_what_a_former_daemon_left_is_quarantined = |scene, containment| {
         let Some(freezer) = Freezer::create(&format!("g36q-{containment}")) else { return };
         let setup = patient(containment, "300ms");
@@ -154,6 +155,7 @@ on_both! {
     };
 
     /// What can be killed is gone when the next daemon serves, or soon after, and its key is not kept from anyone for longer.
+    /// Negative control: without the search, on keepers, the key was served while the escapee lived.
     g36_escapees_that_were_left_are_swept = |scene, containment| {
         let setup = Setup::on(containment).quick();
         let mut daemon = Daemon::start(scene, &setup);
@@ -200,7 +202,7 @@ on_both! {
     };
 
     /// A note without a process is removed, and one that can't be read hides nothing: the session is shown under a name that is
-    /// made up, counted, and ended.
+    /// made up, counted, and ended. Negative control: where notes that are not understood were passed over, nothing was listed.
     g36_notes_that_mean_nothing = |scene, containment| {
         let Some(freezer) = Freezer::create(&format!("g36n-{containment}")) else { return };
         let setup = patient(containment, "60s").allow_error("is not understood").allow_error("can't be read");
@@ -242,7 +244,8 @@ on_both! {
     };
 
     /// Nobody else is signalled: neither a process that has the number of one that was left, as process and as group, nor one with a
-    /// marker of another instance, nor the sessions of a daemon that lives. What carries the dead instance's marker is.
+    /// marker of another instance, nor the sessions of a daemon that lives. What carries the dead instance's marker is. Negative
+    /// control: where the beginning of an instance's name was enough, those with a longer and a shorter one were killed.
     g36_strangers_are_left_alone = |scene, containment| {
         let setup = Setup::on(containment).quick();
         let mut daemon = Daemon::start(scene, &setup);
@@ -352,7 +355,7 @@ fn g36_the_guardian_is_mended_and_guards() {
 }
 
 /// A server that runs as root may move its processes out of their cgroup. Both the guardian and the next daemon find them by their
-/// marker. Negative control: without the searches both outlived the daemon.
+/// marker. Negative control: without the search it outlived its daemon by more than two seconds.
 #[test]
 fn g36_a_process_that_has_left_its_cgroup_is_found() {
     crate::support::play_on(Containment::Cgroup, |scene, containment| {

@@ -10,8 +10,9 @@
 //! changed in place: a file is made under another name and renamed, so that a daemon that is killed leaves it whole or not at all.
 //! Nothing is synced, since processes don't survive the machine either.
 //!
-//! The lock is one of fcntl(2), not of flock(2): the kernel lets it go when the daemon is dead, whoever else still has a copy
-//! of its descriptors. A server that hangs in exec has, and is just what the successor must find.
+//! The lock is one of fcntl(2), not of flock(2): the kernel lets it go when the daemon is dead, whoever else still has a copy of its
+//! descriptors. A server that is just being born has, until it closes them; a successor that started in that moment would take
+//! the daemon to be alive, and would not look again.
 use crate::InstanceId;
 use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, fcntl_lock, fstat, open, openat, renameat, statat, unlinkat,

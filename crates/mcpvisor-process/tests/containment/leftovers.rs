@@ -176,8 +176,8 @@ fn g36_a_daemon_that_lives_has_left_nothing(kind: ContainmentKind) {
     world.end();
 }
 
-/// A program that hangs in exec, and can't be killed, has copies of all of its daemon's descriptors. Negative control: with a
-/// lock of flock(2), which goes with the last copy, its daemon was taken to be alive.
+/// A program that hangs in exec can't be killed, and is found all the same. Negative control: where a session was taken to be gone
+/// without asking the kernel, it was told so while the program hung.
 fn g36_an_exec_that_hangs_is_found(kind: ContainmentKind) {
     let Some(mut dead) = Dead::mount() else { return };
     dead.greet();
