@@ -18,6 +18,7 @@
 //! | [`handshake`] | what a server's answer to the handshake means |
 //! | [`peer`] | the conversation: pending requests, cancellation, late answers |
 //! | [`tools`] | pages of `tools/list` |
+//! | [`relay`] | a conversation that passes through unchanged, followed just enough to settle it |
 //! | [`text`] | showing untrusted bytes on a terminal |
 pub mod envelope;
 pub mod framing;
@@ -25,6 +26,7 @@ pub mod handshake;
 pub mod id;
 pub mod outgoing;
 pub mod peer;
+pub mod relay;
 pub mod salvage;
 pub mod text;
 pub mod tools;

@@ -1,0 +1,81 @@
+//! An id as a key. Most are short, and cost no allocation.
+use std::hash::{Hash, Hasher};
+
+const INLINE: usize = 46;
+
+/// The JSON text of an id, a string's in one spelling: its type and its value survive.
+#[derive(Debug, Clone)]
+pub(super) struct Key(Text);
+
+#[derive(Debug, Clone)]
+enum Text {
+    Short { len: u8, bytes: [u8; INLINE] },
+    Long(Box<[u8]>),
+}
+
+impl Key {
+    /// From JSON text; none if it is neither a number nor a string (null is no id).
+    pub(super) fn new(json: &[u8]) -> Option<Self> {
+        match json.first()? {
+            b'-' | b'0'..=b'9' => Some(Self::of(json)),
+            b'"' if memchr::memchr(b'\\', json).is_none() => Some(Self::of(json)),
+            b'"' => {
+                let text: String = serde_json::from_slice(json).ok()?;
+                Some(Self::of(serde_json::to_string(&text).ok()?.as_bytes()))
+            }
+            _ => None,
+        }
+    }
+
+    fn of(json: &[u8]) -> Self {
+        match u8::try_from(json.len()) {
+            Ok(len) if json.len() <= INLINE => {
+                let mut bytes = [0; INLINE];
+                bytes[..json.len()].copy_from_slice(json);
+                Self(Text::Short { len, bytes })
+            }
+            _ => Self(Text::Long(json.into())),
+        }
+    }
+
+    /// As JSON.
+    pub(super) fn text(&self) -> &[u8] {
+        match &self.0 {
+            Text::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Text::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_and_values_are_told_apart_and_spellings_of_a_string_are_not() {
+        let key = |text: &str| Key::new(text.as_bytes());
+        assert_ne!(key("1"), key("\"1\""));
+        assert_ne!(key("1"), key("1.0"));
+        assert_eq!(key("\"\\u0041\""), key("\"A\""));
+        let long = format!("\"{}\"", "x".repeat(100));
+        assert_eq!(key(&long), key(&long));
+        assert_eq!(key(&long).unwrap().text(), long.as_bytes());
+        for none in ["", "null", "true", "{}", "[1]"] {
+            assert_eq!(key(none), None, "{none}");
+        }
+    }
+}
