@@ -80,7 +80,8 @@ impl Server {
     /// Of two ends at about the same time the client's counts as the first: else a server that leaves at once when its
     /// client does would have failed, or not, by chance.
     pub(super) fn main_exited(&mut self, now: Moment, normal: bool, hung_up: bool, out: &mut Effects) {
-        if hung_up && !self.seeded.has(Bug::G34ExitBeatsHangUp) {
+        let direct = self.config.mode == Mode::Direct;
+        if hung_up && direct && !self.seeded.has(Bug::G34ExitBeatsHangUp) {
             self.input_ended(now, out);
         }
         match self.phase {
@@ -111,12 +112,14 @@ impl Server {
         }
     }
 
+    /// The server's one client has ended its stream, and the server goes with it. A shared server has no such client.
     pub(super) fn input_ended(&mut self, now: Moment, out: &mut Effects) {
-        if self.config.mode != Mode::Direct {
+        if self.config.mode == Mode::Shared {
             return;
         }
         match self.phase {
-            Phase::Launching { .. } => self.early.input_ended = true,
+            // An exclusive server gets its client once it runs.
+            Phase::Launching { .. } => self.early.input_ended = self.config.mode == Mode::Direct,
             Phase::Running { .. } => {
                 self.begin_ladder(now, Intent::Client);
                 out.push(ServerEffect::Report(ServerReport::Ending));

@@ -108,7 +108,8 @@ pub enum ServerEvent {
         /// Which.
         incarnation: Incarnation,
     },
-    /// Direct mode: the client hung up and its last bytes are read. Starts the stdin grace, by itself.
+    /// Direct mode: the client hung up and its last bytes are read. Starts the stdin grace, by itself. An exclusive server: its one
+    /// client has left and its calls are settled.
     InputEnded {
         /// Which.
         incarnation: Incarnation,
