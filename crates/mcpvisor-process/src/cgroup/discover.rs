@@ -1,5 +1,6 @@
 //! Where our cgroups may lie: found through mountinfo and our own membership, never by a fixed path.
 use rustix::fs::getxattr;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -130,12 +131,23 @@ fn choose(
     Ok(Place { dir: own.dir.clone(), path: path.to_owned(), delegated: false, inside: true })
 }
 
-/// systemd marks what it delegates with an extended attribute; the second form is for root only.
+/// The variable by which a unit of a user's systemd says that it has `Delegate=yes`: its value is the unit's name (`%n`).
+const UNIT: &str = "MCPVISOR_DELEGATED_UNIT";
+
+/// The system's systemd marks what it delegates with an extended attribute; the second form is for root only. A user's systemd
+/// marks nothing, in no version.
 fn delegated(dir: &Path) -> bool {
-    ["user.delegate", "trusted.delegate"].iter().any(|name| {
+    let marked = ["user.delegate", "trusted.delegate"].iter().any(|name| {
         let mut value = [0_u8; 8];
         getxattr(dir, *name, &mut value[..]).is_ok_and(|length| value.get(..length) == Some(b"1"))
-    })
+    });
+    marked || is_unit(dir, std::env::var_os(UNIT).as_deref())
+}
+
+/// Whether it is the cgroup of the unit that was named. It is not enough to have inherited the variable: who does so lives in another
+/// cgroup.
+fn is_unit(dir: &Path, unit: Option<&OsStr>) -> bool {
+    unit.is_some_and(|unit| unit.as_encoded_bytes().ends_with(b".service") && dir.file_name() == Some(unit))
 }
 
 #[cfg(test)]
@@ -194,6 +206,16 @@ mod tests {
         // A plain unit of a user's systemd, whose own unit is delegated.
         let app = own("/sys/fs/cgroup/user@1.service/app.scope", "/user@1.service/app.scope");
         assert!(choose(&app, false, |dir| dir.ends_with("user@1.service"), true).is_err());
+    }
+
+    #[test]
+    fn a_users_unit_says_that_it_is_delegated() {
+        let dir = Path::new("/sys/fs/cgroup/user@1.service/app.slice/m.service");
+        assert!(is_unit(dir, Some(OsStr::new("m.service"))));
+        assert!(!is_unit(dir, Some(OsStr::new("other.service"))));
+        assert!(!is_unit(&dir.join("mcpvisor-0/s-1/v-0-1"), Some(OsStr::new("m.service"))));
+        assert!(!is_unit(Path::new("/sys/fs/cgroup/x"), Some(OsStr::new("x"))));
+        assert!(!is_unit(dir, None));
     }
 
     #[test]
