@@ -18,4 +18,5 @@ mod run;
 mod shapes;
 mod signals;
 mod support;
+mod systemd;
 mod workspace;

@@ -357,6 +357,7 @@ clean() {
     systemctl start $SOCKET
 }
 
+systemctl --version | head -n 1
 install_product || { echo "FAIL install"; exit 1; }
 failed=0
 checks=("$@"); ((${#checks[@]})) || mapfile -t checks < <(declare -F | sed -n 's/^declare -f check_//p')

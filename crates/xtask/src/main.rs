@@ -1,6 +1,7 @@
 //! The project's own commands: `cargo xtask COMMAND`. See CONTRIBUTING.md.
 mod real;
 mod run;
+mod systemd;
 mod tests;
 
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ const HELP: &str = "\
 cargo xtask test [ARGUMENTS…]   builds everything, installs the real servers and clients, runs every test
 cargo xtask e2e [FILTER…]       the end-to-end tests only
 cargo xtask real                installs the real servers and clients into the target folder
+cargo xtask rootfs              makes the root file systems that the tests of the systemd units boot
 cargo xtask soak [CYCLES]       opens and closes a session 5,000 times on each containment, and looks for growth
 cargo xtask negative-controls   shows that the tests of the machines fail when a guard is taken out
 cargo xtask lint                format, clippy, documentation, dependencies";
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
         "test" => tests::all(rest),
         "e2e" => tests::end_to_end(rest),
         "real" => real::install(),
+        "rootfs" => systemd::root_file_systems().map(drop),
         "soak" => tests::soak(rest),
         "negative-controls" => tests::negative_controls(),
         "lint" => tests::lint(),

@@ -1,6 +1,7 @@
 //! Running the tests.
 use crate::run::{Closing, Runner, cargo, is_there, run};
-use crate::{real, run as running};
+use crate::{real, run as running, systemd};
+use std::process::Command;
 
 /// How many end-to-end tests run at once under `cargo test`: most of their time they wait for graces.
 const AT_ONCE: &str = "--test-threads=6";
@@ -11,11 +12,12 @@ const AT_ONCE: &str = "--test-threads=6";
 /// # Errors
 /// Where anything fails.
 pub(crate) fn all(more: &[String]) -> Result<(), String> {
-    build()?;
+    let prepared = build()?;
     let mut closing = Closing::default();
     let mut good = true;
     if is_there(cargo(&["nextest", "--version"])) {
         let mut nextest = cargo(&["nextest", "run", "--workspace"]);
+        prepared.tell(&mut nextest);
         nextest.args(more);
         good &= running::tests(nextest, Runner::Nextest, &mut closing)?;
         good &= running::tests(cargo(&["test", "--workspace", "--doc"]), Runner::Cargo, &mut closing)?;
@@ -25,6 +27,7 @@ pub(crate) fn all(more: &[String]) -> Result<(), String> {
         rest.args(more);
         good &= running::tests(rest, Runner::Cargo, &mut closing)?;
         let mut tests = cargo(&["test", "--workspace", "--test", "e2e"]);
+        prepared.tell(&mut tests);
         tests.args(more).args(["--", AT_ONCE]);
         good &= running::tests(tests, Runner::Cargo, &mut closing)?;
     }
@@ -36,20 +39,41 @@ pub(crate) fn all(more: &[String]) -> Result<(), String> {
 /// # Errors
 /// Where anything fails.
 pub(crate) fn end_to_end(filters: &[String]) -> Result<(), String> {
-    build()?;
+    let prepared = build()?;
     let mut closing = Closing::default();
     let mut tests = cargo(&["test", "--workspace", "--test", "e2e", "--", AT_ONCE]);
+    prepared.tell(&mut tests);
     tests.args(filters);
     let good = running::tests(tests, Runner::Cargo, &mut closing)?;
     conclude(good, &closing.lines)
 }
 
-/// The programs that the end-to-end tests drive, and what they drive them against.
-fn build() -> Result<(), String> {
-    // Packages come over the network, and need the processor little: both at once.
+/// What was prepared for the tests.
+struct Prepared {
+    /// The root file systems are there.
+    systemd: bool,
+}
+
+impl Prepared {
+    /// Tests that can be run must not be left out.
+    fn tell(&self, tests: &mut Command) {
+        if self.systemd {
+            tests.env("MCPVISOR_TEST_SYSTEMD", "require");
+        }
+    }
+}
+
+/// The programs that the end-to-end tests drive, and what they drive them against and in.
+fn build() -> Result<Prepared, String> {
+    // Packages come over the network, and need the processor little: all at once.
     let installing = std::thread::spawn(real::install);
+    let making = std::thread::spawn(systemd::root_file_systems);
+    // First the daemon with the gates, so that the other programs are left as they are without.
+    run(cargo(&["build", "--workspace", "--features=mcpvisord/failpoints", "--bin=mcpvisord-failpoints"]))?;
     run(cargo(&["build", "--workspace"]))?;
-    installing.join().map_err(|_| "the installation of the real servers and clients broke".to_owned())?
+    installing.join().map_err(|_| "the installation of the real servers and clients broke".to_owned())??;
+    let systemd = making.join().map_err(|_| "the making of the root file systems broke".to_owned())??;
+    Ok(Prepared { systemd })
 }
 
 /// Says how the runners ended, last of all.
