@@ -22,6 +22,8 @@ pub enum Bug {
     G6SlotReturnedEarly,
     /// A cancelled open frees its slot and key at once.
     G7CancelFreesAtOnce,
+    /// A cancel that meets the answer of its open does nothing.
+    G7AnswerOnItsWayIsForgotten,
     /// The gate stays open while the session drains.
     G11GateStaysOpen,
     /// A server is told stopped when its main process has exited, whatever it left.
@@ -61,7 +63,7 @@ pub enum Bug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -69,6 +71,7 @@ impl Bug {
         Self::G3OldExitCounts,
         Self::G6SlotReturnedEarly,
         Self::G7CancelFreesAtOnce,
+        Self::G7AnswerOnItsWayIsForgotten,
         Self::G11GateStaysOpen,
         Self::G12EndIsToldAtMainExit,
         Self::G13JoinedCloseIsAnsweredEarly,

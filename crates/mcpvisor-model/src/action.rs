@@ -113,7 +113,15 @@ impl World {
                 }
                 _ => {}
             }
-            ready &= matches!(asked, Asked::Answered | Asked::Gone);
+            // An answer may be on its way as long as its client does nothing else.
+            if matches!(asked, Asked::Opened(_)) && self.luck.vanish > 0 && ask.waits_for_ready() {
+                let after = usize::from(number) + 1;
+                let next = self.asked.get(after).filter(|_| context.asks[after].0 == *client);
+                if next.is_none_or(|next| *next == Asked::Unsent) {
+                    out.push(Action::Vanish(number));
+                }
+            }
+            ready &= matches!(asked, Asked::Answered | Asked::Opened(_) | Asked::Gone);
         }
     }
 

@@ -55,6 +55,10 @@ pub(crate) fn registry_step(
         matches!(result, Err(Refusal::Draining | Refusal::Quarantined { .. }))
     });
     context.saw_if(unparks && !matches!(event, RegistryEvent::Open(_)), Witness::ParkedRefused);
+    let closed = effects
+        .iter()
+        .any(|effect| matches!(effect, RegistryEffect::Reply { result: Ok(Answer::Closed { .. }), .. }));
+    context.saw_if(closed && matches!(event, RegistryEvent::Close { .. }), Witness::ClosedFromMemory);
     let fact_of = match event {
         RegistryEvent::SessionReady { session }
         | RegistryEvent::CloseWanted { session, .. }
@@ -305,6 +309,9 @@ impl World {
                 None => return Err(Property::Rest.broken("a session that is not over holds no key")),
                 Some(_) if cell.over => {
                     return Err(Property::Rest.broken("a session that is over holds its key"));
+                }
+                Some(Phase::Live) if !self.asked.contains(&Asked::Opened(place)) => {
+                    return Err(Property::Rest.broken("a session lives, and nobody was told of it"));
                 }
                 Some(Phase::Live) => open += 1,
                 Some(Phase::Starting) => return Err(Property::Rest.broken("a session starts for ever")),

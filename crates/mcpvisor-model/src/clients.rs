@@ -41,10 +41,14 @@ impl World {
                 .any(|((_, other), asked)| *asked == Asked::Gone && other.key() == ask.key());
             context.saw_if(retried && !self.cell(session).over, Witness::Vanished);
         }
-        match context.config.event(number, ask, None) {
-            Some(event) => self.tell_registry(context, event),
-            None => Ok(()),
+        if let Some(event) = context.config.event(number, ask, None) {
+            self.tell_registry(context, event)?;
         }
+        if let (Ask::Open(_), Asked::Waiting(Some(session))) = (ask, self.asked[number]) {
+            let cell = self.cell(session);
+            context.saw_if(cell.recovered && !cell.over, Witness::WaitedForRecovered);
+        }
+        Ok(())
     }
 
     /// The last session of the key, or the one that the ask names: what is asked again where the registry is lost.
@@ -81,6 +85,7 @@ impl World {
 
     pub(crate) fn vanish(&mut self, context: &Context<'_>, number: usize) -> Checked {
         self.luck.vanish -= 1;
+        context.saw_if(matches!(self.asked[number], Asked::Opened(_)), Witness::GaveUpLate);
         self.asked[number] = Asked::Gone;
         self.tell_registry(context, RegistryEvent::Cancel { request: RequestId(number as u64 + 1) })
     }
@@ -98,7 +103,10 @@ impl World {
             return Err(Property::OneAnswer.broken("a request that does not wait is answered"));
         }
         checks::answer(self, result)?;
-        self.asked[number] = Asked::Answered;
+        self.asked[number] = match result {
+            Ok(Answer::Opened { session, .. }) => self.place(*session).map_or(Asked::Answered, Asked::Opened),
+            _ => Asked::Answered,
+        };
         self.witness_answer(context, result);
         Ok(())
     }

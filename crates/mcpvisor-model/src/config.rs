@@ -3,7 +3,6 @@ use crate::rules::Witness;
 use mcpvisor_lifecycle::registry::{
     CloseOptions, Goal, IfClosing, IfOpen, Open, RegistryConfig, RegistryEvent, Target, Urgency,
 };
-use mcpvisor_lifecycle::seeded::Bug;
 use mcpvisor_lifecycle::server::{Mode, Restart, ServerConfig};
 use mcpvisor_lifecycle::session::{CloseReason, SessionConfig, SessionServer};
 use mcpvisor_lifecycle::{Generation, KeyRef, Moment, RequestId, ServerName, SessionKey, Tenant, Uid};
@@ -145,8 +144,8 @@ pub struct Config {
     pub luck: Luck,
     /// What must have happened in it.
     pub expects: Vec<Witness>,
-    /// The seeded bugs that it is known to find.
-    pub finds: Vec<Bug>,
+    /// At least so many states there are; less means that something is not tried any more.
+    pub states: usize,
 }
 
 impl Config {
@@ -169,7 +168,7 @@ impl Config {
             streams: false,
             luck: Luck::default(),
             expects: Vec::new(),
-            finds: Vec::new(),
+            states: 0,
         }
     }
 
@@ -284,6 +283,11 @@ impl Ask {
     /// Whether an answer is owed.
     pub(crate) fn is_answered(self) -> bool {
         !matches!(self, Self::Shutdown(_) | Self::Lease { .. })
+    }
+
+    /// An open that is not content with being admitted.
+    pub(crate) fn waits_for_ready(self) -> bool {
+        matches!(self, Self::Open(OpenAsk { wait: true, .. }))
     }
 
     pub(crate) fn key(self) -> Option<u8> {

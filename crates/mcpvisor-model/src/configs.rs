@@ -2,7 +2,7 @@
 //!
 //! To look at something new, add a configuration here, with the witnesses that show that it was reached.
 use crate::config::{Ask, Budgets, Config, Luck, OpenAsk, ServerKind, close, key, open};
-use crate::rules::Witness as W;
+use crate::rules::{Property, Witness as W};
 use mcpvisor_lifecycle::registry::{Goal, Urgency};
 use mcpvisor_lifecycle::seeded::Bug;
 use mcpvisor_lifecycle::server::{Mode, Restart};
@@ -22,37 +22,43 @@ fn wait(key: u8, goal: Goal) -> Ask {
     Ask::Wait { key, goal, deadline: None }
 }
 
-/// Those that come in two sizes.
-const SIZED: &[fn(bool) -> Config] = &[
-    reopen,
-    full,
-    limits,
-    shutdown,
-    hurried_shutdown,
-    restart,
-    handshake,
-    direct,
-    lost_server,
-    lost_session,
-    lost_registry,
-    recovery,
-    two_servers,
-    ladder,
-    quarantine,
-    deadlines,
-    late_notes,
+/// Those that come in two sizes, with how many states each has at least.
+const SIZED: &[Sized] = &[
+    (reopen, [190_000, 0]),
+    (full, [100_000, 0]),
+    (limits, [34_000, 0]),
+    (shutdown, [80_000, 0]),
+    (hurried_shutdown, [9_000, 0]),
+    (restart, [100_000, 0]),
+    (handshake, [3_200, 0]),
+    (direct, [118_000, 0]),
+    (lost_server, [41_000, 0]),
+    (lost_session, [8_000, 0]),
+    (lost_registry, [147_000, 0]),
+    (recovery, [46_000, 0]),
+    (two_servers, [109_000, 0]),
+    (ladder, [10_000, 0]),
+    (quarantine, [53_000, 0]),
+    (deadlines, [136_000, 0]),
+    (late_notes, [109_000, 0]),
 ];
+
+type Sized = (fn(bool) -> Config, [usize; 2]);
+
+fn all_of(large: bool) -> impl Iterator<Item = Config> {
+    SIZED.iter().map(move |(config, states)| Config { states: states[usize::from(large)], ..config(large) })
+}
 
 /// Those that every run of the tests walks through.
 #[must_use]
 pub fn suite() -> Vec<Config> {
-    SIZED.iter().map(|config| config(false)).chain([memory()]).collect()
+    all_of(false).chain([memory()]).collect()
 }
 
 /// All of them.
 #[must_use]
 pub fn all() -> Vec<Config> {
-    suite().into_iter().chain(SIZED.iter().map(|config| config(true))).collect()
+    suite().into_iter().chain(all_of(true)).collect()
 }
 
 /// The one of a name.
@@ -75,6 +81,26 @@ fn reopen(large: bool) -> Config {
     let about = "a key is opened and closed by two at once, who may go away, and opened again";
     let config = Config {
         luck: Luck { vanish: 1 + more(large, 1), ..Luck::default() },
+        expects: vec![
+            W::Closed,
+            W::ClosedTogether,
+            W::Joined,
+            W::Promoted,
+            W::ParkedRefused,
+            W::StartCancelled,
+            W::Vanished,
+            W::GaveUpLate,
+            W::BornLate,
+            W::LaunchFailed,
+            W::HelperLeft,
+            W::KilledInTime,
+            W::Quarantined,
+            W::Released,
+            W::RefusedQuarantined,
+            W::Retried,
+            W::LateQuarantine,
+            W::ReadyTooLate,
+        ],
         ..sized(large, ["reopen", "reopen, large"], about)
     };
     config.client(&[opens(A), close(A)]).client(&[close(A), opens(A)])
@@ -85,6 +111,7 @@ fn full(large: bool) -> Config {
     let config = Config {
         slots: [1, 1, 1],
         luck: Luck { vanish: 1 + more(large, 1), failed_launches: 1, ..Luck::default() },
+        expects: vec![W::Full, W::FullWhileDying, W::LaunchFailed, W::Vanished, W::StartCancelled],
         ..sized(large, ["full", "full, large"], about)
     };
     if large {
@@ -101,6 +128,7 @@ fn limits(large: bool) -> Config {
         keys: vec![key(1, "a"), key(1, "b"), key(2, "a")],
         slots: [2, 1, 1],
         servers: vec![ServerKind { helper: false, ..EXCLUSIVE }],
+        expects: vec![W::FullForUser, W::Full, W::Promoted],
         ..sized(large, ["limits", "limits, large"], about)
     };
     if large {
@@ -115,6 +143,7 @@ fn shutdown(large: bool) -> Config {
     let about = "a shutdown meets what starts, lives, dies and is parked";
     let config = Config {
         luck: Luck { vanish: 1, exits: more(large, 1), ..Luck::default() },
+        expects: vec![W::ShutdownWhileStarting, W::Finished, W::FinishedWithLeftovers, W::ParkedRefused],
         ..sized(large, ["shutdown", "shutdown, large"], about)
     };
     config.client(&[opens(A), close(A), opens(A)]).client(&[Ask::Shutdown(Urgency::Drain)])
@@ -125,6 +154,7 @@ fn hurried_shutdown(large: bool) -> Config {
     let config = Config {
         drain: true,
         budgets: Budgets::Distinct,
+        expects: vec![W::Urged, W::DrainExpired, W::Finished, W::FinishedWithLeftovers],
         ..sized(large, ["hurried shutdown", "hurried shutdown, large"], about)
     };
     let config =
@@ -138,6 +168,7 @@ fn restart(large: bool) -> Config {
         restart: Restart::Transient,
         streams: true,
         luck: Luck { exits: 1 + more(large, 1), ..Luck::default() },
+        expects: vec![W::Restarted, W::StoppedInBackoff, W::Stale, W::HelperLeft],
         ..sized(large, ["restart", "restart, large"], about)
     };
     config.client(&[opens(A), close(A)])
@@ -150,6 +181,7 @@ fn handshake(large: bool) -> Config {
         restart: Restart::Permanent,
         streams: true,
         luck: Luck { exits: more(large, 1), failed_handshakes: 1, ..Luck::default() },
+        expects: vec![W::HandshakeFailed, W::KilledInTime],
         ..sized(large, ["handshake", "handshake, large"], about)
     };
     config.client(&[opens(A), close(A)])
@@ -160,6 +192,7 @@ fn direct(large: bool) -> Config {
     let config = Config {
         servers: vec![ServerKind { mode: Mode::Direct, helper: large, ..EXCLUSIVE }],
         luck: Luck { exits: 1, hangups: 1 + more(large, 1), ..Luck::default() },
+        expects: vec![W::HungUp, W::WaitReached, W::Quarantined],
         ..sized(large, ["direct", "direct, large"], about)
     };
     config.client(&[opens(A), wait(A, Goal::Closed)]).client(&[close(A)])
@@ -169,6 +202,7 @@ fn lost_server(large: bool) -> Config {
     let about = "a server's actor is lost at any time; its tree is reaped without it";
     let config = Config {
         luck: Luck { lost_servers: 1, failed_launches: more(large, 1), ..Luck::default() },
+        expects: vec![W::ServerReaped, W::Quarantined, W::Retried, W::Released],
         ..sized(large, ["lost server", "lost server, large"], about)
     };
     let config = config.client(&[opens(A), close(A)]);
@@ -183,6 +217,7 @@ fn lost_session(large: bool) -> Config {
     let about = "a session's actor is lost at any time; its trees are reaped without it";
     let config = Config {
         luck: Luck { lost_sessions: 1, ..Luck::default() },
+        expects: vec![W::SessionReaped, W::Stale, W::Quarantined, W::Released],
         ..sized(large, ["lost session", "lost session, large"], about)
     };
     let config = config.client(&[opens(A), close(A)]);
@@ -197,6 +232,7 @@ fn lost_registry(large: bool) -> Config {
     let about = "the registry's actor is lost; its successor blocks the keys, waits are asked again, a shutdown goes on";
     let config = Config {
         luck: Luck { lost_registries: 1, ..Luck::default() },
+        expects: vec![W::RegistryLost, W::AskedAgain, W::Finished, W::ParkedRefused],
         ..sized(large, ["lost registry", "lost registry, large"], about)
     };
     let config = config.client(&[opens(A), close(A)]).client(&[Ask::Shutdown(Urgency::Drain)]);
@@ -207,6 +243,7 @@ fn recovery(large: bool) -> Config {
     let about = "the daemon dies; the next one blocks the keys of what is left, and serves the others";
     let config = Config {
         luck: Luck { deaths: 1, ..Luck::default() },
+        expects: vec![W::DaemonDied, W::RecoveredKeyOpened, W::WaitedForRecovered],
         ..sized(large, ["recovery", "recovery, large"], about)
     };
     let config = config.client(&[opens(A), close(A)]);
@@ -220,7 +257,8 @@ fn two_servers(large: bool) -> Config {
             ServerKind { helper: false, ..EXCLUSIVE },
             ServerKind { required: false, helper: large, ..EXCLUSIVE },
         ],
-        luck: Luck { exits: more(large, 1), ..Luck::default() },
+        luck: Luck { exits: more(large, 1), failed_launches: 1, ..Luck::default() },
+        expects: vec![W::FailedTogether, W::Quarantined],
         ..sized(large, ["two servers", "two servers, large"], about)
     };
     config.client(&[opens(A), close(A)])
@@ -234,6 +272,7 @@ fn ladder(large: bool) -> Config {
         polite_helpers: true,
         streams: large,
         luck: Luck { exits: more(large, 1), ..Luck::default() },
+        expects: vec![W::DrainExpired, W::KilledInTime, W::HelperLeft],
         ..sized(large, ["ladder", "ladder, large"], about)
     };
     let config = config.client(&[opens(A), close(A)]);
@@ -246,6 +285,8 @@ fn memory() -> Config {
         servers: vec![ServerKind { helper: false, ..EXCLUSIVE }],
         tombstones: 1,
         tombstone_age: Some(10),
+        expects: vec![W::ClosedFromMemory, W::Forgotten, W::WaitReached],
+        states: 35_000,
         ..Config::new("memory", "ended sessions are remembered, closed and waited for, and forgotten")
     }
     .client(&[opens(A), exactly(1), opens(A), exactly(1)])
@@ -256,6 +297,7 @@ fn quarantine(large: bool) -> Config {
     let about = "a kill runs out of time, is tried again by two, and works in the end";
     let config = Config {
         luck: Luck { vanish: more(large, 1), ..Luck::default() },
+        expects: vec![W::Quarantined, W::Released, W::Retried, W::RefusedQuarantined, W::ParkedRefused],
         ..sized(large, ["quarantine", "quarantine, large"], about)
     };
     config.client(&[opens(A), close(A), Ask::RetryKill { key: A }]).client(&[close(A), opens(A)])
@@ -264,7 +306,10 @@ fn quarantine(large: bool) -> Config {
 fn deadlines(large: bool) -> Config {
     let until = |key, deadline| Ask::Open(OpenAsk { deadline: Some(deadline), ..open(key) });
     let about = "opens and waits run out of time";
-    let config = sized(large, ["deadlines", "deadlines, large"], about);
+    let config = Config {
+        expects: vec![W::Expired, W::StartCancelled, W::Promoted],
+        ..sized(large, ["deadlines", "deadlines, large"], about)
+    };
     let config = config.client(&[until(A, 1), close(A)]);
     let wait = Ask::Wait { key: A, goal: Goal::Ready, deadline: Some(3) };
     if large { config.client(&[until(A, 2), wait]) } else { config.client(&[until(A, 2)]) }
@@ -275,6 +320,7 @@ fn late_notes(large: bool) -> Config {
     let config = Config {
         luck: Luck { lost_sessions: more(large, 1), ..Luck::default() },
         servers: vec![ServerKind { helper: false, ..EXCLUSIVE }],
+        expects: vec![W::Stale, W::LateQuarantine, W::Promoted],
         ..sized(large, ["late notes", "late notes, large"], about)
     };
     config
@@ -287,7 +333,7 @@ fn late_notes(large: bool) -> Config {
 pub fn wide() -> Config {
     let all = |key, tenant| Ask::Open(OpenAsk { tenant, ..open(key) });
     Config {
-        keys: vec![key(1, "a"), key(1, "b"), key(2, "a"), key(2, "c")],
+        keys: vec![key(1, "a"), key(1, "b"), key(2, "a"), key(1, "c")],
         slots: [3, 2, 2],
         tombstones: 3,
         servers: vec![
@@ -329,11 +375,35 @@ pub fn wide() -> Config {
     ])
 }
 
-/// The configurations that find a bug.
+/// The configuration that finds a bug, and the property that it breaks there first.
 #[must_use]
-pub fn finding(bug: Bug) -> Vec<Config> {
-    all().into_iter().filter(|config| config.finds.contains(&bug)).collect()
+pub fn finder(bug: Bug) -> (Config, Property) {
+    let (config, property): (fn(bool) -> Config, Property) = match bug {
+        Bug::G1ReopenDoesNotWait => (limits, Property::OneGeneration),
+        Bug::G1EntryIsRemovedAtClose => (reopen, Property::Capacity),
+        Bug::G2NoSingleFlight => (reopen, Property::OneGeneration),
+        Bug::G3OldFactsCount => (limits, Property::OldFacts),
+        Bug::G3OldExitCounts => (restart, Property::OldFacts),
+        Bug::G6SlotReturnedEarly => (full, Property::Capacity),
+        Bug::G7CancelFreesAtOnce => (full, Property::Capacity),
+        Bug::G7AnswerOnItsWayIsForgotten => (reopen, Property::Rest),
+        Bug::G11GateStaysOpen => (ladder, Property::Fences),
+        Bug::G12EndIsToldAtMainExit => (reopen, Property::TrueEnds),
+        Bug::G13JoinedCloseIsAnsweredEarly => (reopen, Property::TrueEnds),
+        Bug::G14CancelHurries => (reopen, Property::WholeBudgets),
+        Bug::G16DrainEatsTheKill => (ladder, Property::WholeBudgets),
+        Bug::G16RungsShareABudget => (ladder, Property::WholeBudgets),
+        Bug::G17LateLaunchIsForgotten => (shutdown, Property::Owned),
+        Bug::G17LateLaunchIsPublished => (handshake, Property::Fences),
+        Bug::G19ParkedOpenIsLost => (reopen, Property::Rest),
+        Bug::G20WaitSaysClosedEarly => (|_| memory(), Property::TrueEnds),
+        Bug::G22ReadyAfterClose => (reopen, Property::Fences),
+        Bug::G29BackoffBeatsStop => (restart, Property::Fences),
+        Bug::G29TreeIsLeftAtExit => (restart, Property::TrueEnds),
+        Bug::G34ExitBeatsHangUp => (direct, Property::TrueEnds),
+        Bug::G35ShutdownSkipsStarting => (shutdown, Property::Rest),
+        Bug::G36RecoveryForgetsTheBarrier => (recovery, Property::OneGeneration),
+        Bug::G39WaitOutlastsQuarantine => (direct, Property::OneAnswer),
+    };
+    (config(false), property)
 }
-
-#[expect(dead_code, reason = "witnesses are named below")]
-const NONE: &[W] = &[];

@@ -110,6 +110,8 @@ witnesses! {
     StartCancelled,
     /// A caller went away, and its retry joined what it had begun.
     Vanished,
+    /// An opener went away while its answer was on the way.
+    GaveUpLate,
     /// A deadline passed.
     Expired,
     /// A launch succeeded after it had been killed.

@@ -9,7 +9,7 @@ use crate::world::{Context, World, seeded};
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::CloseOptions;
 use mcpvisor_lifecycle::server::{Server, ServerReport};
-use mcpvisor_lifecycle::session::{SessionEffect, SessionEvent};
+use mcpvisor_lifecycle::session::{CloseReason, SessionEffect, SessionEvent};
 
 impl World {
     pub(crate) fn tell_session_letter(
@@ -96,6 +96,9 @@ impl World {
                     self.post(session, Way::FromSession, Letter::Ready);
                 }
                 SessionEffect::WantClose { reason } => {
+                    let failed = matches!(reason, CloseReason::StartFailed | CloseReason::ServersFailed);
+                    let two = self.cell(session).servers.len() > 1;
+                    context.saw_if(failed && two, Witness::FailedTogether);
                     self.post(session, Way::FromSession, Letter::Wanted(reason));
                 }
                 SessionEffect::ReportQuarantined => {

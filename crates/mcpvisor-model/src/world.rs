@@ -53,6 +53,8 @@ pub(crate) enum Asked {
     /// The registry was lost: it is asked again, of that session.
     Again(Option<u8>),
     Answered,
+    /// An open that was answered with this session. Until its client goes on, the answer may still be on its way.
+    Opened(u8),
     /// Its caller went away.
     Gone,
 }

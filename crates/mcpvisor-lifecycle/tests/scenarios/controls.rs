@@ -13,7 +13,8 @@ use mcpvisor_lifecycle::seeded::Bug;
 use std::collections::BTreeSet;
 
 /// What no scenario looks for: `mcpvisor-model` finds these, and all the others as well.
-const HELD_BY_THE_MODEL: [Bug; 9] = [
+const HELD_BY_THE_MODEL: [Bug; 10] = [
+    Bug::G7AnswerOnItsWayIsForgotten,
     Bug::G1EntryIsRemovedAtClose,
     Bug::G3OldExitCounts,
     Bug::G12EndIsToldAtMainExit,

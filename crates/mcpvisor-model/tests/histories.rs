@@ -1,0 +1,52 @@
+//! A hundred thousand random histories of everything at once.
+//!
+//! One that fails is told with its seed: `cargo xtask model history SEED` follows it again.
+use mcpvisor_model::{Witness, configs, wander};
+use std::collections::BTreeSet;
+
+/// The histories of a quarter of the seeds.
+fn quarter(number: u64) {
+    let (config, mut seen) = (configs::wide(), BTreeSet::new());
+    for seed in (1 + number * 25_000)..=((number + 1) * 25_000) {
+        let history = wander(&config, None, seed);
+        if let Some(violation) = history.violation {
+            let story = violation.story.join("\n  ");
+            panic!("seed {seed}: {}\n  {story}", violation.wrong.what);
+        }
+        seen.extend(history.reached);
+    }
+    let direct = |witness: &&Witness| **witness == Witness::HungUp;
+    let missed: Vec<_> =
+        Witness::ALL.iter().filter(|witness| !seen.contains(witness) && !direct(witness)).collect();
+    assert!(missed.is_empty(), "no history came there: {missed:?}");
+}
+
+#[test]
+fn the_first_quarter() {
+    quarter(0);
+}
+
+#[test]
+fn the_second_quarter() {
+    quarter(1);
+}
+
+#[test]
+fn the_third_quarter() {
+    quarter(2);
+}
+
+#[test]
+fn the_fourth_quarter() {
+    quarter(3);
+}
+
+/// The same seed gives the same history.
+#[test]
+fn a_history_can_be_followed_again() {
+    let config = configs::wide();
+    for seed in 1..100 {
+        let (one, other) = (wander(&config, None, seed), wander(&config, None, seed));
+        assert_eq!((one.steps, one.reached), (other.steps, other.reached));
+    }
+}
