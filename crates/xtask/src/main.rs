@@ -14,6 +14,7 @@ cargo xtask real                installs the real servers and clients into the t
 cargo xtask rootfs              makes the root file systems that the tests of the systemd units boot
 cargo xtask soak [CYCLES]       opens and closes a session 5,000 times on each containment, and looks for growth
 cargo xtask negative-controls   shows that the tests of the machines fail when a guard is taken out
+cargo xtask model [WORDS]       walks through all states of the lifecycle's model, five million and more
 cargo xtask lint                format, clippy, documentation, dependencies";
 
 fn main() -> ExitCode {
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         "rootfs" => systemd::root_file_systems().map(drop),
         "soak" => tests::soak(rest),
         "negative-controls" => tests::negative_controls(),
+        "model" => tests::model(rest),
         "lint" => tests::lint(),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

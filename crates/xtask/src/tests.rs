@@ -6,6 +6,10 @@ use std::process::Command;
 /// How many end-to-end tests run at once under `cargo test`: most of their time they wait for graces.
 const AT_ONCE: &str = "--test-threads=6";
 
+/// The model of the lifecycle is tested by itself: it needs a feature of the machines, which the daemon that is tested does not have.
+const WITHOUT: [&str; 2] = ["--exclude", MODEL];
+const MODEL: &str = "mcpvisor-model";
+
 /// Builds everything, installs the real servers and clients, runs every test, and says at last how it went. More words go to
 /// the runner.
 ///
@@ -16,17 +20,37 @@ pub(crate) fn all(more: &[String]) -> Result<(), String> {
     let mut closing = Closing::default();
     let mut good = true;
     if is_there(cargo(&["nextest", "--version"])) {
-        let mut nextest = cargo(&["nextest", "run", "--workspace"]);
+        let mut nextest = cargo(&["nextest", "run", "--workspace", WITHOUT[0], WITHOUT[1]]);
         prepared.tell(&mut nextest);
         nextest.args(more);
         good &= running::tests(nextest, Runner::Nextest, &mut closing)?;
-        good &= running::tests(cargo(&["test", "--workspace", "--doc"]), Runner::Cargo, &mut closing)?;
+        if more.is_empty() {
+            let model = cargo(&["nextest", "run", "--package", MODEL]);
+            good &= running::tests(model, Runner::Nextest, &mut closing)?;
+        }
+        good &= running::tests(
+            cargo(&["test", "--workspace", WITHOUT[0], WITHOUT[1], "--doc"]),
+            Runner::Cargo,
+            &mut closing,
+        )?;
     } else {
         // Without nextest: first everything but the end-to-end tests, then these, many at once.
-        let mut rest = cargo(&["test", "--workspace", "--exclude", "mcpvisor-tests", "--no-fail-fast"]);
+        let mut rest = cargo(&[
+            "test",
+            "--workspace",
+            WITHOUT[0],
+            WITHOUT[1],
+            "--exclude",
+            "mcpvisor-tests",
+            "--no-fail-fast",
+        ]);
         rest.args(more);
         good &= running::tests(rest, Runner::Cargo, &mut closing)?;
-        let mut tests = cargo(&["test", "--workspace", "--test", "e2e"]);
+        if more.is_empty() {
+            let model = cargo(&["test", "--package", MODEL, "--no-fail-fast"]);
+            good &= running::tests(model, Runner::Cargo, &mut closing)?;
+        }
+        let mut tests = cargo(&["test", "--workspace", WITHOUT[0], WITHOUT[1], "--test", "e2e"]);
         prepared.tell(&mut tests);
         tests.args(more).args(["--", AT_ONCE]);
         good &= running::tests(tests, Runner::Cargo, &mut closing)?;
@@ -41,7 +65,7 @@ pub(crate) fn all(more: &[String]) -> Result<(), String> {
 pub(crate) fn end_to_end(filters: &[String]) -> Result<(), String> {
     let prepared = build()?;
     let mut closing = Closing::default();
-    let mut tests = cargo(&["test", "--workspace", "--test", "e2e", "--", AT_ONCE]);
+    let mut tests = cargo(&["test", "--workspace", WITHOUT[0], WITHOUT[1], "--test", "e2e", "--", AT_ONCE]);
     prepared.tell(&mut tests);
     tests.args(filters);
     let good = running::tests(tests, Runner::Cargo, &mut closing)?;
@@ -69,8 +93,15 @@ fn build() -> Result<Prepared, String> {
     let installing = std::thread::spawn(real::install);
     let making = std::thread::spawn(systemd::root_file_systems);
     // First the daemon with the gates, so that the other programs are left as they are without.
-    run(cargo(&["build", "--workspace", "--features=mcpvisord/failpoints", "--bin=mcpvisord-failpoints"]))?;
-    run(cargo(&["build", "--workspace"]))?;
+    run(cargo(&[
+        "build",
+        "--workspace",
+        WITHOUT[0],
+        WITHOUT[1],
+        "--features=mcpvisord/failpoints",
+        "--bin=mcpvisord-failpoints",
+    ]))?;
+    run(cargo(&["build", "--workspace", WITHOUT[0], WITHOUT[1]]))?;
     installing.join().map_err(|_| "the installation of the real servers and clients broke".to_owned())??;
     let systemd = making.join().map_err(|_| "the making of the root file systems broke".to_owned())??;
     Ok(Prepared { systemd })
@@ -109,10 +140,12 @@ pub(crate) fn soak(words: &[String]) -> Result<(), String> {
     let cycles = words.first().map_or("5000", String::as_str);
     cycles.parse::<u32>().map_err(|_| format!("{cycles} is no number of cycles"))?;
     let counting = "--features=mcpvisord/count-allocations";
-    run(cargo(&["build", "--workspace", counting]))?;
+    run(cargo(&["build", "--workspace", WITHOUT[0], WITHOUT[1], counting]))?;
     let mut tests = cargo(&[
         "test",
         "--workspace",
+        WITHOUT[0],
+        WITHOUT[1],
         counting,
         "--test",
         "e2e",
@@ -131,6 +164,17 @@ pub(crate) fn soak(words: &[String]) -> Result<(), String> {
 /// Where one is not noticed.
 pub(crate) fn negative_controls() -> Result<(), String> {
     run(cargo(&["test", "--package", "mcpvisor-lifecycle", "--features", "seeded-bugs"]))
+}
+
+/// Walks through all configurations of the lifecycle's model, the large ones too, and looks for every bug that is put into the machines.
+/// Words name one configuration, or something else that is told without words: `cargo xtask model help`.
+///
+/// # Errors
+/// Where a property is broken, a witness or a bug is missed.
+pub(crate) fn model(words: &[String]) -> Result<(), String> {
+    let mut walk = cargo(&["run", "--quiet", "--package", MODEL, "--"]);
+    walk.args(words);
+    run(walk)
 }
 
 /// What `.ci/run` asks for before the tests.
