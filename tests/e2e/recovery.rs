@@ -40,6 +40,13 @@ fn notes(daemon: &Daemon) -> PathBuf {
     PathBuf::from(path)
 }
 
+/// The keys of the sessions that are listed.
+fn keys(daemon: &Daemon) -> Vec<String> {
+    let listed = daemon.cli(&["list"]).ok();
+    let sessions = listed["sessions"].as_array().expect("a list");
+    sessions.iter().filter_map(|session| session["key"].as_str().map(str::to_owned)).collect()
+}
+
 fn next(scene: &Arc<Scene>, setup: &Setup, daemon: &Daemon) -> Daemon {
     Daemon::start_in(scene, setup, daemon.socket(), &format!("next-{}", daemon.pid()))
 }
@@ -83,8 +90,8 @@ on_both! {
         assert_eq!((&shown["state"], &shown["generation"]), (&json!("stopping"), &json!(generation)), "{shown:#}");
         assert_eq!(shown["servers"][0]["name"], session["servers"][0]["name"], "{shown:#}");
         assert_eq!(shown["containment"], containment.to_string(), "{shown:#}");
-        let listed = next.cli(&["list"]).ok();
-        assert_eq!(listed["sessions"].as_array().map(Vec::len), Some(1), "what has ended is not listed: {listed:#}");
+        // On a loaded machine the others may still be looked for.
+        eventually("what has ended is not listed", SOON, || keys(&next) == ["k"]);
         assert_eq!(next.status()["sessions"]["dying"], 1);
         // Another key, one that was left and has ended, is free.
         open(&next, scene, "other", &polite(), &[]);
@@ -224,10 +231,8 @@ on_both! {
         std::fs::write(note(2), b"{\"version\":99,\"key\":\"newer\"}").expect("a note can be of another version");
         std::fs::write(folder.join("s-0-77"), b"{\"version\":1,\"key\":\"never\"}").expect("a note without a process");
         let next = next(scene, &setup, &daemon);
-        let listed = next.cli(&["list"]).ok();
-        let keys: Vec<&str> = listed["sessions"].as_array().expect("a list").iter().filter_map(|s| s["key"].as_str()).collect();
         let unknown = |generation: u32| format!("unknown:{}:{uid}-{generation}", daemon.instance());
-        assert_eq!(keys, [unknown(1), unknown(2)], "{listed:#}");
+        eventually("those that are left are listed alone", SOON, || keys(&next) == [unknown(1), unknown(2)]);
         assert_eq!(used(&next), 2);
         let opened = open(&next, scene, "gone", &polite(), &[]);
         assert!(opened["generation"].as_u64().is_some_and(|new| new > 2), "{opened:#}");
@@ -349,7 +354,7 @@ fn g36_the_guardian_is_mended_and_guards() {
         assert!(ends_within(guardian, SOON), "a guardian ends when it has done its work");
         daemon.process().wait(SOON);
         let next = next(scene, &Setup::on(containment).quick(), &daemon);
-        assert_eq!(used(&next), 0, "there was nothing left");
+        eventually("nothing is left", SOON, || used(&next) == 0);
         next.finish();
     });
 }

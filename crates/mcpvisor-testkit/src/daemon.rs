@@ -238,14 +238,15 @@ impl Daemon {
         }
         let mut process = command.streams(std::process::Stdio::null(), copy.into(), file.into()).spawn();
         scene.know_log(log.clone());
-        // None: it answers with nothing but its end.
+        // None: it has ended. One that hangs up may be a former daemon, whose socket was open for a moment longer in a child that
+        // was being born.
         let greeted = until(crate::SOON, || {
             if process.has_ended() {
                 return Some(None);
             }
             let connection = Rpc::connect(socket).ok()?;
-            let hello = connection.call("daemon/hello", &json!({})).ok();
-            Some(hello.map(|hello| (connection, hello)))
+            let hello = connection.call("daemon/hello", &json!({})).ok()?;
+            Some(Some((connection, hello)))
         });
         let greeted = greeted.unwrap_or_else(|| panic!("no daemon answers at {}", socket.display()));
         let Some((connection, hello)) = greeted else { return Err(process.wait(crate::SOON)) };
