@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Connections that wait to be accepted; the kernel has a limit of its own below that.
 const BACKLOG: i32 = 4096;
@@ -80,8 +81,7 @@ impl Listening {
             .filter(|folder| *folder != path)
             .ok_or_else(|| SocketError::bare(format!("{shown} is not the path of a file")))?;
         folder_is_safe(folder, mode)?;
-        let lock = Lock::take(path)?;
-        clear(path, &address)?;
+        let lock = own(path, &address)?;
         let listener =
             bound(&address, mode).map_err(|error| SocketError::bare(format!("{shown}: {error}")))?;
         let identity = match lstat(path) {
@@ -196,6 +196,38 @@ fn folder_is_safe(folder: &Path, socket_mode: u32) -> Result<(), SocketError> {
     Ok(())
 }
 
+/// How long the children of a killed daemon may take to let go of its lock and its socket.
+const LETTING_GO: Duration = Duration::from_secs(2);
+
+/// Takes the lock and removes what a daemon left that was killed. A child that it was starting holds copies of its lock and
+/// its listener until that executes its program, and can do so for a moment after the daemon's death: that is waited for.
+fn own(path: &Path, address: &SocketAddrUnix) -> Result<Lock, SocketError> {
+    let patience = if holder_is_gone(path) { LETTING_GO } else { Duration::ZERO };
+    let begin = Instant::now();
+    loop {
+        let owned = Lock::take(path).and_then(|lock| clear(path, address).map(|()| lock));
+        if owned.is_ok() || begin.elapsed() >= patience {
+            return owned;
+        }
+        pause();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing runs yet that could be stopped")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// Whether the lock names a daemon, and that has ended; one that was not reaped yet has no executable either.
+fn holder_is_gone(socket: &Path) -> bool {
+    let named =
+        std::fs::read_to_string(lock_of(socket)).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    named.is_some_and(|pid| {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+        exe.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    })
+}
+
 /// Removes what a daemon left that was killed; the lock is held.
 fn clear(path: &Path, address: &SocketAddrUnix) -> Result<(), SocketError> {
     let shown = path.display();
@@ -238,6 +270,12 @@ fn bound(address: &SocketAddrUnix, mode: u32) -> rustix::io::Result<UnixListener
     Ok(UnixListener::from(socket))
 }
 
+fn lock_of(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    PathBuf::from(path)
+}
+
 /// Held as long as the file is open, and removed before it is closed.
 #[derive(Debug)]
 struct Lock {
@@ -247,9 +285,7 @@ struct Lock {
 
 impl Lock {
     fn take(socket: &Path) -> Result<Self, SocketError> {
-        let mut path = socket.as_os_str().to_owned();
-        path.push(".lock");
-        let path = PathBuf::from(path);
+        let path = lock_of(socket);
         let shown = path.display();
         let wrong = |error: Errno| SocketError::bare(format!("the lock {shown}: {error}"));
         loop {

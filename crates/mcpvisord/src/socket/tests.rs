@@ -148,3 +148,32 @@ fn g36_notes_lie_next_to_the_socket() {
     let nameless = Listening { listener: Some(UnixListener::from(OwnedFd::from(nameless))), file: None };
     assert_eq!(nameless.state(), None);
 }
+
+/// A child that a killed daemon was starting has copies of its lock and its listener for a moment.
+#[test]
+fn what_a_killed_daemons_child_still_holds_is_waited_for() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    let listening = Listening::at(&path, 0o600).unwrap();
+    // Of a daemon that lives nobody waits for the end.
+    let begin = Instant::now();
+    refused(&path);
+    assert!(begin.elapsed() < LETTING_GO / 2, "{} ms", begin.elapsed().as_millis());
+    // No process ever has this number.
+    std::fs::write(lock_of(&path), i32::MAX.to_string()).unwrap();
+    let (answer, answered) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let path = path.clone();
+        move || answer.send(Listening::at(&path, 0o600).map(drop))
+    });
+    // Without the patience it is refused by now.
+    assert!(answered.recv_timeout(Duration::from_millis(200)).is_err());
+    drop(listening);
+    answered.recv().unwrap().unwrap();
+    // What is never let go of is not waited for without end.
+    let _held = Listening::at(&path, 0o600).unwrap();
+    std::fs::write(lock_of(&path), i32::MAX.to_string()).unwrap();
+    let begin = Instant::now();
+    assert!(refused(&path).contains("already serves"));
+    assert!(begin.elapsed() >= LETTING_GO);
+}
