@@ -105,17 +105,16 @@ pub fn make_usual(bug: Bug) {
 
 /// The bug that a machine carries, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(not(feature = "seeded-bugs"), derive(Default))]
 pub(crate) struct Seeded {
     #[cfg(feature = "seeded-bugs")]
     pub(crate) bug: Option<Bug>,
 }
 
+#[cfg(feature = "seeded-bugs")]
 impl Default for Seeded {
     fn default() -> Self {
-        Self {
-            #[cfg(feature = "seeded-bugs")]
-            bug: USUAL.get().copied(),
-        }
+        Self { bug: USUAL.get().copied() }
     }
 }
 

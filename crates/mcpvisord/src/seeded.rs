@@ -3,13 +3,16 @@
 use mcpvisor_lifecycle::seeded::{Bug, make_usual};
 use std::process::exit;
 
-/// Names the bug, as `mcpvisor_lifecycle::seeded::Bug` does; without it the daemon has none.
+/// Names the bug, as `mcpvisor_lifecycle::seeded::Bug` does; without it, and with `none`, the daemon has none.
 const VARIABLE: &str = "MCPVISOR_SEEDED_BUG";
 
 /// Gives the daemon's machines the bug that the environment names. Ends the process where there is no such bug: a control without its bug
 /// would show nothing.
 pub(crate) fn from_environment() {
     let Some(name) = std::env::var_os(VARIABLE) else { return };
+    if name == "none" {
+        return;
+    }
     match Bug::ALL.into_iter().find(|bug| name == *format!("{bug:?}")) {
         Some(bug) => make_usual(bug),
         None => {

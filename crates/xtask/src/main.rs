@@ -1,8 +1,10 @@
 //! The project's own commands: `cargo xtask COMMAND`. See CONTRIBUTING.md.
+mod controls;
 mod real;
 mod run;
 mod systemd;
 mod tests;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,7 +15,9 @@ cargo xtask e2e [FILTER…]       the end-to-end tests only
 cargo xtask real                installs the real servers and clients into the target folder
 cargo xtask rootfs              makes the root file systems that the tests of the systemd units boot
 cargo xtask soak [CYCLES]       opens and closes a session 5,000 times on each containment, and looks for growth
-cargo xtask negative-controls   shows that the tests of the machines fail when a guard is taken out
+cargo xtask histories [N SEED]  plays 10,000 random histories on the real daemon, and has the pure machine judge them
+cargo xtask kill-sweep [N SEED] kills the daemon at 1,000 places of its code and at 1,000 random moments
+cargo xtask negative-controls   shows that tests fail when a guard is taken out, of the machines and of the whole daemon
 cargo xtask model [WORDS]       walks through all states of the lifecycle's model, five million and more
 cargo xtask lint                format, clippy, documentation, dependencies";
 
@@ -27,7 +31,9 @@ fn main() -> ExitCode {
         "real" => real::install(),
         "rootfs" => systemd::root_file_systems().map(drop),
         "soak" => tests::soak(rest),
-        "negative-controls" => tests::negative_controls(),
+        "histories" => tests::histories(rest),
+        "kill-sweep" => tests::kill_sweep(rest),
+        "negative-controls" => controls::all(),
         "model" => tests::model(rest),
         "lint" => tests::lint(),
         "help" | "--help" | "-h" => {

@@ -1,6 +1,6 @@
 //! Running the tests.
 use crate::run::{Closing, Runner, cargo, is_there, run};
-use crate::{real, run as running, systemd};
+use crate::{real, run as running, systemd, tools};
 use std::process::Command;
 
 /// How many end-to-end tests run at once under `cargo test`: most of their time they wait for graces.
@@ -89,6 +89,7 @@ impl Prepared {
 
 /// The programs that the end-to-end tests drive, and what they drive them against and in.
 fn build() -> Result<Prepared, String> {
+    tools::strace()?;
     // Packages come over the network, and need the processor little: all at once.
     let installing = std::thread::spawn(real::install);
     let making = std::thread::spawn(systemd::root_file_systems);
@@ -158,12 +159,36 @@ pub(crate) fn soak(words: &[String]) -> Result<(), String> {
     run(tests)
 }
 
-/// Takes out one guard of the machines after the other, and shows that a test then fails.
+/// Many random histories on the real daemon: three quarters on cgroups, the rest on keepers.
 ///
 /// # Errors
-/// Where one is not noticed.
-pub(crate) fn negative_controls() -> Result<(), String> {
-    run(cargo(&["test", "--package", "mcpvisor-lifecycle", "--features", "seeded-bugs"]))
+/// Where an answer was wrong, or anything was left.
+pub(crate) fn histories(words: &[String]) -> Result<(), String> {
+    long("histories::", "MCPVISOR_HISTORIES", "10000", words)
+}
+
+/// Kills the daemon at many places of its code and as many random moments.
+///
+/// # Errors
+/// Where anything outlived it, a certificate was false, or the next daemon did not serve.
+pub(crate) fn kill_sweep(words: &[String]) -> Result<(), String> {
+    long("killed::", "MCPVISOR_KILLS", "1000", words)
+}
+
+/// The tests of a module, with a number of their own, and a seed where one is named.
+fn long(module: &str, variable: &str, usual: &str, words: &[String]) -> Result<(), String> {
+    let count = words.first().map_or(usual, String::as_str);
+    count.parse::<u32>().map_err(|_| format!("{count} is no number"))?;
+    tools::strace()?;
+    run(cargo(&["build", "--package", "mcpvisor", "--package", "mcpvisord"]))?;
+    let mut tests =
+        cargo(&["test", "--package", "mcpvisor-tests", "--test", "e2e", "--", module, "--nocapture"]);
+    tests.env(variable, count);
+    if let Some(seed) = words.get(1) {
+        seed.parse::<u64>().map_err(|_| format!("{seed} is no seed"))?;
+        tests.env("MCPVISOR_SEED", seed);
+    }
+    run(tests)
 }
 
 /// Walks through all configurations of the lifecycle's model, the large ones too, and looks for every bug that is put into the machines.

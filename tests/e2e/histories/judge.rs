@@ -221,14 +221,9 @@ impl<'a> Judge<'a> {
     fn fits(&self, state: &State, request: Request, told: &Told, next: usize) -> Option<bool> {
         let known = &self.known[&request];
         if told.is("cancelled") {
-            // Whoever is told so has left nothing behind: it never reached the machine, was withdrawn in time, or was refused.
-            let harmless = !state.taken.contains(&request)
-                || state.gone.contains(&request)
-                || known.goes_on()
-                || state
-                    .answered
-                    .get(&request)
-                    .is_some_and(|told| !matches!(told, Told::Opened { created: true, .. }));
+            // Whoever is told so has left nothing behind: it never reached the machine, or was withdrawn from it.
+            let harmless =
+                !state.taken.contains(&request) || state.gone.contains(&request) || known.goes_on();
             return (known.cancelled_at < next && harmless).then_some(true);
         }
         let answered = state.answered.get(&request)?;
@@ -287,11 +282,12 @@ impl<'a> Judge<'a> {
                 if at_once || late {
                     after.extend(self.deliver(state, *request, Some(NOW)));
                 }
-            } else if !state.answered.contains_key(request) && !state.gone.contains(request) {
+            } else if !state.gone.contains(request) {
+                // Who gives up withdraws, also while an answer is on its way.
                 if cancelled && !known.goes_on() {
                     after.extend(self.withdraw(state, *request, None));
                 }
-                if late {
+                if late && !state.answered.contains_key(request) {
                     let told = match known.asked {
                         Asked::WaitClosed { .. } | Asked::WaitReady { .. } => Told::NotYet,
                         _ => Told::Refused { kind: "deadline_exceeded".to_owned(), generation: None },
@@ -424,18 +420,15 @@ impl<'a> Judge<'a> {
         Some(state)
     }
 
+    /// Notes what the machine answers; None where something else was told.
     fn answer(&self, state: &mut State, request: Request, told: Told) -> Option<()> {
         let known = &self.known[&request];
-        match &known.told {
-            // Its client is gone, or it lingers: nobody hears it.
-            None => drop(state.gone.insert(request)),
-            Some(cancelled) if cancelled.is("cancelled") => drop(state.answered.insert(request, told)),
-            Some(will) if *will == told || is_overtaken(known.asked, &told, will) => {
-                drop(state.answered.insert(request, told))
-            }
-            Some(_) => return None,
-        }
-        Some(())
+        // Where nothing was told, or that it was cancelled, nobody hears this answer.
+        let fits = match &known.told {
+            None => true,
+            Some(will) => will.is("cancelled") || *will == told || is_overtaken(known.asked, &told, will),
+        };
+        fits.then(|| drop(state.answered.insert(request, told)))
     }
 }
 

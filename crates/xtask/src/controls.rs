@@ -1,0 +1,139 @@
+//! Negative controls: each guard is taken out, and a test that holds it must fail.
+//!
+//! Nothing in the tree is changed: the guards are taken out by a feature and, in the daemon, by a variable of the environment. So this may
+//! be run again, and stopped, at any time.
+use crate::run::{cargo, run};
+use std::process::{Command, Stdio};
+
+/// The guarantees of which each must have a control in the machines.
+const IN_THE_MACHINES: [&str; 10] = ["G1", "G6", "G7", "G11", "G12", "G13", "G14", "G20", "G22", "G35"];
+
+/// And in the whole daemon: what is taken out, and the end-to-end test that must fail then. Without a bug it must pass.
+const IN_THE_DAEMON: [(&str, &str); 10] = [
+    ("G1ReopenDoesNotWait", "lifecycle::g1_a_reopen_waits_or_is_refused::cgroup"),
+    (
+        "G6SlotReturnedEarly",
+        "lifecycle::g6_the_slot_of_a_cancelled_start_is_taken_until_it_is_reaped::cgroup",
+    ),
+    (
+        "G7CancelFreesAtOnce",
+        "lifecycle::g6_the_slot_of_a_cancelled_start_is_taken_until_it_is_reaped::cgroup",
+    ),
+    ("G11GateStaysOpen", "guards::g11_nothing_is_admitted_once_draining::cgroup"),
+    ("G12EndIsToldAtMainExit", "cases_open::g12_double_fork::cgroup"),
+    ("G13JoinedCloseIsAnsweredEarly", "lifecycle::g13_g14_closers_are_killed::cgroup"),
+    ("G14CancelHurries", "lifecycle::g13_g14_closers_are_killed::cgroup"),
+    ("G20WaitSaysClosedEarly", "lifecycle::g20_wait_has_three_answers::cgroup"),
+    ("G22ReadyAfterClose", "guards::g22_a_session_that_is_ready_after_its_close"),
+    ("G35ShutdownSkipsStarting", "signals::g35_sigterm_ends_every_session::cgroup"),
+];
+
+/// Names the bug of a daemon; see the crate of the daemon.
+const VARIABLE: &str = "MCPVISOR_SEEDED_BUG";
+
+struct Row {
+    guard: String,
+    test: String,
+    /// What is wrong with this control, if anything.
+    wrong: Option<String>,
+}
+
+/// Takes one guard after the other out, shows that a test fails each time, and prints a table of them.
+///
+/// # Errors
+/// Where one is not noticed, or a test fails with every guard in place.
+pub(crate) fn all() -> Result<(), String> {
+    let mut rows = in_the_machines()?;
+    run(cargo(&["build", "--package", "mcpvisor", "--package", "mcpvisord"]))?;
+    let seeded =
+        ["build", "--package", "mcpvisord", "--features", "seeded-bugs", "--bin", "mcpvisord-seeded"];
+    run(cargo(&seeded))?;
+    run(cargo(&["test", "--package", "mcpvisor-tests", "--test", "e2e", "--no-run"]))?;
+    for (bug, test) in IN_THE_DAEMON {
+        rows.push(in_the_daemon(bug, test)?);
+        eprintln!("xtask: {bug}: {}", rows.last().and_then(|row| row.wrong.as_deref()).unwrap_or("noticed"));
+    }
+    println!("{:<10} {:<32} {:<8} test", "guarantee", "guard taken out", "failed");
+    for row in &rows {
+        let verdict = row.wrong.as_deref().map_or("as it must", |wrong| wrong);
+        println!("{:<10} {:<32} {verdict:<8} {}", guarantee(&row.guard), row.guard, row.test);
+    }
+    for wanted in IN_THE_MACHINES {
+        if !rows.iter().any(|row| guarantee(&row.guard) == wanted && row.test.starts_with("lifecycle ")) {
+            return Err(format!("{wanted} has no control in the machines"));
+        }
+    }
+    let bad: Vec<&str> =
+        rows.iter().filter(|row| row.wrong.is_some()).map(|row| row.guard.as_str()).collect();
+    if bad.is_empty() { Ok(()) } else { Err(format!("not as it must be: {}", bad.join(", "))) }
+}
+
+/// `G12` of `G12EndIsToldAtMainExit`.
+fn guarantee(guard: &str) -> &str {
+    let end = guard.char_indices().skip(1).find(|(_, letter)| !letter.is_ascii_digit());
+    &guard[..end.map_or(guard.len(), |(index, _)| index)]
+}
+
+/// The scenarios of the machines: each control of theirs passes where its scenario holds with the guard, fails without, and names the
+/// guarantee. Which bug a control seeds stands in the source.
+fn in_the_machines() -> Result<Vec<Row>, String> {
+    let path = crate::root().join("crates/mcpvisor-lifecycle/tests/scenarios/controls.rs");
+    let source = std::fs::read_to_string(&path)
+        .map_err(|error| format!("failed to read {}: {error}", path.display()))?;
+    let mut test = cargo(&["test", "--package", "mcpvisor-lifecycle", "--features", "seeded-bugs"]);
+    test.args(["--test", "scenarios", "--", "controls::"]);
+    let told = output(test)?;
+    let mut rows = Vec::new();
+    for line in source.lines().map(str::trim) {
+        let Some((name, bug)) = line.strip_suffix(',').and_then(|line| line.split_once(": ")) else {
+            continue;
+        };
+        if !name.starts_with("control_g") || !bug.starts_with('G') {
+            continue;
+        }
+        let passed = told.text.lines().any(|line| line == format!("test controls::{name} ... ok"));
+        rows.push(Row {
+            guard: bug.to_owned(),
+            test: format!("lifecycle scenarios controls::{name}"),
+            wrong: (!passed).then(|| "was not noticed".to_owned()),
+        });
+    }
+    if !told.good && rows.iter().all(|row| row.wrong.is_none()) {
+        return Err(format!("the machines' controls fail:\n{}", told.text));
+    }
+    if rows.is_empty() { Err(format!("no control was found in {}", path.display())) } else { Ok(rows) }
+}
+
+fn in_the_daemon(bug: &str, test: &str) -> Result<Row, String> {
+    let play = |bug: &str| {
+        let words = ["test", "--quiet", "--package", "mcpvisor-tests", "--test", "e2e", "--"];
+        let mut command = cargo(&words);
+        command.args(["--exact", test, "--include-ignored"]).env(VARIABLE, bug);
+        output(command)
+    };
+    let (sound, broken) = (play("none")?, play(bug)?);
+    let wrong = if !sound.text.contains("1 passed") {
+        Some(format!("fails with the guard, too:\n{}", sound.text))
+    } else if broken.good {
+        Some("was not noticed".to_owned())
+    } else if broken.text.contains("1 failed") {
+        None
+    } else {
+        Some(format!("did not run:\n{}", broken.text))
+    };
+    Ok(Row { guard: bug.to_owned(), test: format!("e2e {test}"), wrong })
+}
+
+struct Said {
+    good: bool,
+    text: String,
+}
+
+/// Runs a command to its end and keeps what it says.
+fn output(mut command: Command) -> Result<Said, String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("failed to start {command:?}: {error}"))?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    Ok(Said { good: output.status.success(), text })
+}
