@@ -2,8 +2,8 @@
 use crate::cgroup::Tree;
 use crate::command::{Command, Mailbox};
 use crate::launch::Launcher;
-use crate::leftovers::notes::{Notes, former};
-use crate::leftovers::sweep::{Sweeper, cgroups};
+use crate::leftovers::handle::Sweeper;
+use crate::leftovers::notes::{Notes, cgroups, former};
 use crate::reaper::{Parts, Reaper};
 use crate::{
     ContainmentKind, LaunchError, LaunchSpec, Launched, Left, LeftId, Observer, Options, ProcessInfo, Rung,

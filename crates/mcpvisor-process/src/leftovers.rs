@@ -3,9 +3,10 @@
 //! A daemon that is killed can write nothing down any more, so each session is noted before its first process is born, and its note
 //! goes when nothing of it is left. The next daemon reads what notes there are, and ends what is left of each: see `notes` for what
 //! lies where, and `sweep` for the end.
+pub(crate) mod handle;
 pub(crate) mod marked;
 pub(crate) mod notes;
-pub(crate) mod sweep;
+mod sweep;
 
 use crate::{ContainmentKind, InstanceId};
 use std::sync::Arc;

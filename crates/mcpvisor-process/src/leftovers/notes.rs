@@ -158,6 +158,11 @@ pub(crate) fn former(state: &Path) -> Vec<Former> {
     paths.filter_map(|path| read(&path)).collect()
 }
 
+/// The folders of the cgroups that these daemons had.
+pub(crate) fn cgroups(former: &[Former]) -> Vec<&Path> {
+    former.iter().filter_map(|former| former.cgroup.as_deref()).collect()
+}
+
 /// None: it lives, it is no daemon's folder, or there is nothing in it to know of.
 fn read(path: &Path) -> Option<Former> {
     let instance = path.file_name()?.to_str().filter(|name| is_instance(name))?;

@@ -11,117 +11,30 @@
 //!
 //! A process that hangs so that its memory can't be read (a dead mount) holds the search up, and with it the end of every
 //! session here, but nothing else: their keys stay blocked.
+use super::handle::{State, lock, tell_gone};
 use super::marked::{Marked, marked};
 use super::notes::{Former, is_session};
 use super::{Left, LeftId};
 use crate::cgroup::{INSTANCE, Tree};
-use crate::command::{Done, nothing_known};
+use crate::command::nothing_known;
 use crate::handle::SessionReports;
 use crate::{ContainmentKind, InstanceId, ProcessRecord, Rung, ScopeId, ScopeReport, keeper, procfs};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Between two looks: the first one, and then twice as long each time, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
-/// A daemon's start waits no longer than this for the first look, which seldom takes more than a few milliseconds.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
 /// So many searches in a row must find nothing: in one alone, a process may be missed that is born while its parent ends.
 const CLEAN: u32 = 2;
 /// A keeper ends at once when nobody is left below it; one that has not after this time hangs, and is killed.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(3);
 /// How many of the killed processes are told in the log.
 const TOLD: usize = 64;
-
-/// The way to the thread; cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Sweeper {
-    state: Arc<Mutex<State>>,
-    /// Wakes the thread; ends it when the last is dropped.
-    wake: Sender<()>,
-    left: Arc<[Left]>,
-}
-
-/// What is known of each session that is left, or was.
-type State = BTreeMap<LeftId, Status>;
-
-#[derive(Default)]
-struct Status {
-    /// What lives of it, at the last look.
-    remaining: Vec<(u32, String)>,
-    /// Set when nothing is left.
-    gone: Option<SessionReports>,
-    waiting: Vec<Done<SessionReports>>,
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Nothing that can panic runs under the lock.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Sweeper {
-    /// Kills what these daemons have left, and returns after the first look. Without any it costs nothing.
-    pub(crate) fn start(former: Vec<Former>) -> io::Result<Self> {
-        let (wake, woken) = channel();
-        let state = Arc::new(Mutex::new(State::new()));
-        if former.is_empty() {
-            return Ok(Self { state, wake, left: Arc::from([]) });
-        }
-        let remains: Vec<Remains> = former.into_iter().map(Remains::new).collect();
-        let noted: Vec<Left> = remains.iter().flat_map(Remains::left).collect();
-        lock(&state).extend(noted.iter().map(|left| (left.id.clone(), Status::default())));
-        let sweep = Sweep { remains, state: Arc::clone(&state), looks: 0, idle_keepers: HashMap::new() };
-        let (told, first) = channel();
-        std::thread::Builder::new().name("mcpvisor-sweep".into()).spawn(move || sweep.run(&woken, &told))?;
-        let left = first.recv_timeout(FIRST_LOOK).unwrap_or_else(|_| {
-            tracing::warn!(
-                "to look at what former daemons left takes long; their keys stay blocked until it is done"
-            );
-            noted
-        });
-        Ok(Self { state, wake, left: left.into() })
-    }
-
-    /// The sessions that were not gone at the first look.
-    pub(crate) fn left(&self) -> &[Left] {
-        &self.left
-    }
-
-    /// Looks and kills again, now, and calls `empty` when nothing of the session is left.
-    pub(crate) fn kill(&self, id: &LeftId, empty: Done<SessionReports>) {
-        let mut state = lock(&self.state);
-        let known = state.get(id).map(|status| status.gone.clone());
-        match known {
-            Some(None) => {
-                if let Some(status) = state.get_mut(id) {
-                    status.waiting.push(empty);
-                }
-                drop(state);
-                // It ends only when everything is gone, and that has then been told.
-                let _ = self.wake.send(());
-            }
-            Some(Some(reports)) => {
-                drop(state);
-                empty(reports);
-            }
-            None => {
-                drop(state);
-                empty(Vec::new());
-            }
-        }
-    }
-
-    /// What is known of the session now.
-    pub(crate) fn report(&self, id: &LeftId) -> ScopeReport {
-        let remaining = lock(&self.state).get(id).map(|status| status.remaining.clone()).unwrap_or_default();
-        ScopeReport { remaining, proven: false, ..nothing_known() }
-    }
-}
 
 /// What one dead daemon has left.
 struct Remains {
@@ -217,7 +130,7 @@ impl Remains {
     }
 }
 
-struct Sweep {
+pub(super) struct Sweep {
     remains: Vec<Remains>,
     state: Arc<Mutex<State>>,
     looks: u32,
@@ -226,11 +139,22 @@ struct Sweep {
 }
 
 impl Sweep {
-    fn run(mut self, woken: &Receiver<()>, told: &Sender<Vec<Left>>) {
+    pub(super) fn new(former: Vec<Former>, state: Arc<Mutex<State>>) -> Self {
+        let remains = former.into_iter().map(Remains::new).collect();
+        Self { remains, state, looks: 0, idle_keepers: HashMap::new() }
+    }
+
+    /// The sessions that are not gone.
+    pub(super) fn left(&self) -> Vec<Left> {
+        self.remains.iter().flat_map(Remains::left).collect()
+    }
+
+    /// The thread's whole life. `told` hears of what is left after the first look, and `woken` of who wants another one.
+    pub(super) fn run(mut self, woken: &Receiver<()>, told: &Sender<Vec<Left>>) {
         for _ in 0..CLEAN {
             self.look();
         }
-        let _ = told.send(self.remains.iter().flat_map(Remains::left).collect());
+        let _ = told.send(self.left());
         let mut pause = FIRST_PAUSE;
         while !self.remains.is_empty() {
             match woken.recv_timeout(pause) {
@@ -394,18 +318,6 @@ fn look_at(
     gone
 }
 
-fn tell_gone(state: &Mutex<State>, id: &LeftId, reports: &SessionReports) {
-    let waiting = {
-        let mut state = lock(state);
-        let status = state.entry(id.clone()).or_default();
-        status.gone = Some(reports.clone());
-        std::mem::take(&mut status.waiting)
-    };
-    for empty in waiting {
-        crate::reaper::guarded("a session's end", || empty(reports.clone()));
-    }
-}
-
 /// One report for each leaf that somebody was seen of.
 fn reports(name: &Arc<str>, session: Session, proven: bool) -> SessionReports {
     let mut leaves: BTreeMap<Arc<str>, Vec<ProcessRecord>> = BTreeMap::new();
@@ -439,9 +351,4 @@ impl Remains {
         }
         self.former.close();
     }
-}
-
-/// The folders of the cgroups that these daemons had.
-pub(crate) fn cgroups(former: &[Former]) -> Vec<&Path> {
-    former.iter().filter_map(|former| former.cgroup.as_deref()).collect()
 }
