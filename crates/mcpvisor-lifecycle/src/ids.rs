@@ -121,3 +121,45 @@ pub struct KeyRef {
     /// The owner's name for the session.
     pub key: SessionKey,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_their_form() {
+        let longest = format!("a{}", "b".repeat(127));
+        for good in ["a", "Z9", "0", "a.b_c:d-e", &longest] {
+            assert!(SessionKey::new(good).is_ok() && Tenant::new(good).is_ok(), "{good}");
+        }
+        let too_long = format!("{longest}c");
+        for bad in ["", "-a", ".a", "_a", ":a", "a/b", "a b", "a\n", "é", "aé", &too_long] {
+            assert!(SessionKey::new(bad).is_err() && Tenant::new(bad).is_err(), "{bad}");
+        }
+        let longest = "s".repeat(64);
+        for good in ["a", "9-_", &longest] {
+            assert!(ServerName::new(good).is_ok(), "{good}");
+        }
+        let too_long = "s".repeat(65);
+        for bad in ["", "-a", "_a", "a.b", "a:b", &too_long] {
+            assert!(ServerName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_bad_name_is_told_with_its_rule() {
+        let told = [
+            SessionKey::new("a/b").unwrap_err().to_string(),
+            Tenant::new("").unwrap_err().to_string(),
+            ServerName::new("a.b").unwrap_err().to_string(),
+        ];
+        assert_eq!(
+            told,
+            [
+                "a session key has the form [A-Za-z0-9][A-Za-z0-9._:-]{0,127}",
+                "a tenant has the form [A-Za-z0-9][A-Za-z0-9._:-]{0,127}",
+                "a server name has the form [A-Za-z0-9][A-Za-z0-9_-]{0,63}",
+            ]
+        );
+    }
+}

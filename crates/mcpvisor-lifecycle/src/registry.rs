@@ -253,11 +253,10 @@ impl Registry {
 
     /// Shutdown is complete when nothing is left that could still end by itself.
     fn finish(&mut self, out: &mut Effects) {
-        let counts = self.counts();
-        let running = counts.starting + counts.live + counts.dying;
-        if self.shutdown.is_some() && !self.finished && running == 0 {
+        let leftovers = self.counts().quarantined;
+        if self.shutdown.is_some() && !self.finished && leftovers == self.entries.len() {
             self.finished = true;
-            out.push(RegistryEffect::Finished { leftovers: counts.quarantined });
+            out.push(RegistryEffect::Finished { leftovers });
         }
     }
 }

@@ -244,3 +244,74 @@ fn g7_an_opener_that_gives_up_late_leaves_nothing() {
     assert_eq!(joined.step(NOW, cancel(1)), []);
     assert_eq!(joined.current(&key(1, "k")), Some((session(1, 1), Phase::Live)));
 }
+
+/// G6: of several sessions of one user, each gives back its own slot and no other's.
+#[test]
+fn g6_each_session_gives_back_its_own_slot() {
+    let mut registry = Registry::new(config(9, 2, 2));
+    for number in 1..=2 {
+        assert!(starts(&registry.step(NOW, open(number, key(1, &format!("k{number}")), Some("t")))));
+    }
+    let _ = registry.step(NOW, close(3, key(1, "k1")));
+    let ended = RegistryEvent::SessionEnded { session: session(1, 1), ended: Ended::Closed };
+    let _ = registry.step(NOW, ended);
+    assert!(starts(&registry.step(NOW, open(4, key(1, "k3"), None))));
+    let effects = registry.step(NOW, open(5, key(1, "k4"), None));
+    assert_eq!(refused(&effects), Some(&full(CapacityScope::User, 2, 2)), "k2 and k3 are there");
+}
+
+/// G10: a wait whose deadline is past is answered in its own step; one whose deadline is to come waits.
+#[test]
+fn g10_a_wait_without_patience_is_answered_at_once() {
+    let mut registry = Registry::new(config(9, 9, 9));
+    let _ = registry.step(NOW, open(1, key(1, "k"), None));
+    let mut wait = |request: u64, deadline: u64| {
+        let target = Target { key: key(1, "k"), generation: None };
+        let deadline = Some(Moment(deadline));
+        registry.step(
+            NOW,
+            RegistryEvent::Wait { request: RequestId(request), target, goal: Goal::Closed, deadline },
+        )
+    };
+    let not_yet = |request| RegistryEffect::Reply {
+        request: RequestId(request),
+        result: Ok(Answer::NotYet { session: session(1, 1) }),
+    };
+    assert_eq!(wait(2, NOW.0 - 1), [not_yet(2)]);
+    assert_eq!(wait(3, NOW.0), [not_yet(3)]);
+    assert_eq!(wait(4, NOW.0 + 1), []);
+}
+
+/// G3: a target means the generation that holds the key, one that is over, or nothing.
+#[test]
+fn g3_a_target_is_current_stale_or_unknown() {
+    let mut registry = Registry::new(RegistryConfig { tombstones: 0, ..config(9, 9, 9) });
+    let target =
+        |generation: Option<u64>| Target { key: key(1, "k"), generation: generation.map(Generation) };
+    assert_eq!(registry.resolve(&target(None)), Err(Refusal::NotFound));
+    for number in 1..=2 {
+        let _ = registry.step(NOW, open(number, key(1, "k"), None));
+        let _ = registry.step(NOW, close(number + 10, key(1, "k")));
+        let session = session(1, number);
+        let _ = registry.step(NOW, RegistryEvent::SessionEnded { session, ended: Ended::Closed });
+    }
+    let _ = registry.step(NOW, open(3, key(1, "k"), None));
+    assert_eq!(registry.resolve(&target(None)), Ok(session(1, 3)));
+    assert_eq!(registry.resolve(&target(Some(3))), Ok(session(1, 3)));
+    for older in 1..=2 {
+        let stale = Refusal::StaleGeneration { session: session(1, older) };
+        assert_eq!(registry.resolve(&target(Some(older))), Err(stale));
+    }
+    assert_eq!(registry.resolve(&target(Some(4))), Err(Refusal::NotFound));
+}
+
+/// G35: the fence is told while it stands, and not before.
+#[test]
+fn g35_a_fence_is_told() {
+    for event in [RegistryEvent::Fence, RegistryEvent::Shutdown { urgency: Urgency::Drain }] {
+        let mut registry = Registry::new(config(9, 9, 9));
+        assert!(!registry.is_fenced());
+        let _ = registry.step(NOW, event);
+        assert!(registry.is_fenced());
+    }
+}
