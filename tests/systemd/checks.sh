@@ -113,6 +113,7 @@ check_readiness_and_status() {
     until_so 10 status_line 'serving 0 sessions'
 }
 check_socket_survives_a_stop() {
+    systemctl restart $SERVICE
     systemctl stop $SERVICE
     [[ -S /run/mcpvisor/control.sock ]]
     is $SOCKET
