@@ -58,7 +58,8 @@ fn g22_a_session_that_is_ready_after_its_close() {
         assert_eq!(kind(&error), "session_closed", "{error:#}");
         open(&daemon, scene, "k", &polite(), &[]);
         close(&daemon, "k");
-        drop((connection, driver));
+        drop((connection, lines, driver));
+        std::fs::remove_file(&gates).expect("the daemon leaves the socket of its gates to us");
         daemon.finish();
     });
 }

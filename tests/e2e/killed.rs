@@ -10,7 +10,7 @@ mod points;
 mod script;
 
 use self::points::{Point, counts, spread, strace};
-use self::script::{Client, Hold};
+use self::script::{Client, Hold, Stop};
 use crate::histories::outside::Outside;
 use crate::histories::play::Random;
 use mcpvisor_testkit::{
@@ -149,8 +149,8 @@ fn at_a_call(
     tally.closed += client.closed;
     tally.with_sessions += u64::from(client.open > 0);
     drop(client);
-    if done.is_ok() {
-        // The rest of the script is the daemon's own end.
+    if !matches!(done, Err(Stop::HungUp)) {
+        // The rest of the script is the daemon's own end. So it is where a child was killed that had not executed its program.
         daemon.process().signal(Signal::TERM);
     }
     let status = daemon.process().wait(SOON);

@@ -59,7 +59,8 @@ pub(super) fn counts(trace: &str, threads: &BTreeSet<u32>) -> BTreeMap<String, u
         let Some((name, _)) = rest.trim_start().split_once('(') else { continue };
         let is_name =
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if is_name && threads.contains(&thread) {
+        // The daemon executes no other program; its children do.
+        if is_name && name != "execve" && threads.contains(&thread) {
             *by_thread.entry((thread, name)).or_default() += 1;
         }
     }

@@ -58,19 +58,23 @@ pub(super) struct Client<'a> {
     pub(super) closed: u64,
 }
 
-/// The daemon is gone, and so is the script's reason to go on.
+/// Why the script does not go on.
 #[derive(Debug)]
-pub(super) struct HungUp;
+pub(super) enum Stop {
+    /// The daemon is gone.
+    HungUp,
+    /// It refused something. Nobody else uses these keys, so one of its children was killed in its place.
+    Refused(Value),
+}
 
-type Step<T> = Result<T, HungUp>;
+type Step<T> = Result<T, Stop>;
 
 impl Client<'_> {
-    /// An answer; a refusal is none of the daemon's right here, since nobody else uses these keys.
     fn call(&self, method: &str, params: &Value) -> Step<Value> {
         match self.rpc.send(method, params).wait(SOON) {
             Ok(answer) => Ok(answer),
-            Err(error) if error["hung_up"] == true => Err(HungUp),
-            Err(error) => panic!("{method} was refused: {error:#}"),
+            Err(error) if error["hung_up"] == true => Err(Stop::HungUp),
+            Err(error) => Err(Stop::Refused(error)),
         }
     }
 
@@ -127,7 +131,12 @@ impl Client<'_> {
             self.open(&key, &servers)?;
             self.close(&key)
         };
-        while round().is_ok() {}
+        let stopped = loop {
+            if let Err(stop) = round() {
+                break stop;
+            }
+        };
+        assert!(matches!(stopped, Stop::HungUp), "{stopped:?}");
     }
 }
 
