@@ -1,4 +1,4 @@
-//! The list of the gates, in the order in which a request meets them. `docs/testing.md` says what stands at each.
+//! The list of the gates, in the order in which a request meets them. `docs/failpoints.md` says what stands at each.
 
 macro_rules! gates {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {

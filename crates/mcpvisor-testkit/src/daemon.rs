@@ -59,6 +59,7 @@ impl Containment {
 #[derive(Debug, Clone)]
 pub struct Setup {
     containment: Option<Containment>,
+    program: Option<&'static str>,
     daemon: Vec<String>,
     more: String,
     args: Vec<String>,
@@ -73,6 +74,7 @@ impl Setup {
     pub fn new() -> Self {
         Self {
             containment: None,
+            program: None,
             daemon: vec![],
             more: String::new(),
             args: vec![],
@@ -86,6 +88,13 @@ impl Setup {
     #[must_use]
     pub fn on(containment: Containment) -> Self {
         Self { containment: Some(containment), ..Self::new() }
+    }
+
+    /// The daemon of test builds, with gates at which a test holds it by orders over a socket at this path.
+    #[must_use]
+    pub fn gated(mut self, orders: &Path) -> Self {
+        self.program = Some("mcpvisord-failpoints");
+        self.env("MCPVISOR_FAILPOINTS", &orders.to_string_lossy())
     }
 
     /// A line of the `[daemon]` table.
@@ -224,7 +233,11 @@ impl Daemon {
         let copy = file.try_clone().expect("a descriptor can be copied");
         // With a bug on purpose in a negative control (`cargo xtask negative-controls`).
         let bug = std::env::var_os(SEEDED_BUG);
-        let daemon = binary(if bug.is_some() { "mcpvisord-seeded" } else { "mcpvisord" });
+        let daemon = binary(match setup.program {
+            Some(program) => program,
+            None if bug.is_some() => "mcpvisord-seeded",
+            None => "mcpvisord",
+        });
         let mut command = match setup.under.split_first() {
             Some((first, rest)) => scene.command(first).args(rest).arg(&daemon),
             None => scene.command(&daemon),

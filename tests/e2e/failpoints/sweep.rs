@@ -1,0 +1,330 @@
+//! One play: the daemon is held at a gate, something is done, it is let go; and what came of it, in the words of the table.
+use super::stage::{KEY, Requester, Stage};
+use super::table::{Action, Row};
+use crate::support::{kind, polite, used};
+use mcpvisor_testkit::{Pending, Rpc, SOON, Signal, binary, eventually, send_signal, until};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The opening of a session.
+    Open,
+    /// The closing of one that resists.
+    Close,
+    /// The end of the daemon, with a session open.
+    Shutdown,
+    /// The giving up of an open that would never have been answered.
+    GiveUp,
+    /// `mcpvisor run`, whose server gets its own streams.
+    Direct,
+}
+
+/// An answer that is waited for.
+struct Awaited {
+    pending: Option<Pending>,
+    answer: Option<Result<Value, Value>>,
+    /// It came while the gate was held.
+    early: bool,
+}
+
+impl Awaited {
+    fn new(pending: Pending) -> Self {
+        Self { pending: Some(pending), answer: None, early: false }
+    }
+
+    /// Takes the answer if it comes within the budget.
+    fn take(&mut self, budget: Duration) {
+        if let Some(pending) = self.pending.take() {
+            match pending.wait_within(budget) {
+                Ok(answer) => self.answer = Some(answer),
+                Err(pending) => self.pending = Some(pending),
+            }
+        }
+    }
+
+    fn take_early(&mut self, budget: Duration) {
+        self.take(budget);
+        self.early = self.answer.is_some();
+    }
+
+    #[track_caller]
+    fn word(&mut self, ok: impl Fn(&Value) -> String) -> String {
+        self.take(SOON);
+        let word = match self.answer.as_ref().expect("an answer comes") {
+            Ok(value) => ok(value),
+            Err(error) if error["hung_up"] == true => "hung up".to_owned(),
+            Err(error) => kind(error).to_owned(),
+        };
+        word + if self.early { "!" } else { "" }
+    }
+}
+
+/// What an answer is called in the tables.
+fn told(what: What, value: &Value) -> String {
+    match what {
+        What::Open | What::GiveUp | What::Direct => "opened".to_owned(),
+        What::Close => outcome(value),
+        What::Shutdown => "ended".to_owned(),
+    }
+}
+
+fn outcome(value: &Value) -> String {
+    value["results"][0]["outcome"].as_str().unwrap_or("(no outcome)").to_owned()
+}
+
+/// Plays one gate and one action on a stage: what came of it, and the stage where its daemon still runs.
+#[track_caller]
+pub(crate) fn play(mut stage: Stage, what: What, row: &Row, action: Action) -> (String, Option<Stage>) {
+    let gate = row.gate.as_str();
+    let expected = row.expected(action).unwrap_or_default();
+    let deaf = what == What::Shutdown && AFTER_READING.contains(&gate);
+    let mut requester = prepare(&mut stage, what, gate, action);
+    stage.gates.reached(gate);
+    // The action, and the proof that the daemon has taken notice of it while it stands there, where it can.
+    let taken = Evidence::before(&mut stage, action);
+    let mut asked = act(&stage, &mut requester, action);
+    let same_connection = matches!(action, Action::Cancel | Action::Kill) && OF_CONNECTION.contains(&gate);
+    if !same_connection && !deaf {
+        taken.wait(&mut stage);
+    }
+    let (mut held, mut process) = match requester {
+        Requester::Test(connection, pending) => (Some((connection, Awaited::new(pending))), None),
+        Requester::Process(process) => (None, Some(process)),
+        Requester::Signal => (None, None),
+    };
+    // What must be answered at once is waited for; what must not be had its time to be.
+    let mut words = expected.split(", ");
+    for awaited in held.iter_mut().map(|(_, held)| held).chain(&mut asked) {
+        let at_once = words.next().is_some_and(is_early);
+        if !at_once && !deaf {
+            stage.turns();
+        }
+        awaited.take_early(if at_once { SOON } else { Duration::ZERO });
+    }
+    let last = words.next().unwrap_or_default();
+    let exits = last.starts_with("exit");
+    let over =
+        if exits { has_ended(&mut stage, is_early(last)) } else { is_gone(&stage, gate, is_early(last)) };
+    stage.gates.release(gate);
+    if action == Action::Kill && !deaf {
+        taken.wait(&mut stage);
+        stage.turns();
+    }
+    let mut came = Vec::new();
+    let mut told_so = |word: String| {
+        came.push(word);
+        row.allows_so_far(action, &came)
+    };
+    // What is wrong already need not be played to its end.
+    let mut right = true;
+    if let Some((_, held)) = &mut held {
+        right = told_so(held.word(|value| told(what, value)));
+    }
+    if let Some(asked) = asked.as_mut().filter(|_| right) {
+        let asked_for = if action == Action::Shutdown { What::Shutdown } else { What::Close };
+        right = told_so(asked.word(|value| told(asked_for, value)));
+    }
+    if !right {
+        return (came.join(", "), None);
+    }
+    verify(&stage, what, held.as_ref().map(|(_, held)| held), asked.as_ref());
+    drop(held);
+    if is_ending(&stage) {
+        came.push(format!("exit{}", if over && exits { "!" } else { "" }));
+        stage.assert_ended();
+        return (came.join(", "), None);
+    }
+    let left = leave(&stage);
+    came.push(if left == "gone" && over && !exits { "gone!".to_owned() } else { left.to_owned() });
+    if what == What::Close && left == "gone" {
+        stage.assert_closed_in_its_time();
+    }
+    if let Some(process) = process.as_mut().filter(|_| what == What::Direct) {
+        let _ = process.wait(SOON);
+    }
+    stage.assert_free();
+    (came.join(", "), Some(stage))
+}
+
+/// Whether the daemon has ended; where it must have, it is waited for.
+fn has_ended(stage: &mut Stage, must: bool) -> bool {
+    stage.daemon.process().wait_within(if must { SOON } else { Duration::ZERO }).is_some()
+}
+
+/// Whether no slot is taken any more although the gate is held; where none must be, that is waited for. While the registry or
+/// the reaper is held nobody can tell.
+fn is_gone(stage: &Stage, gate: &str, must: bool) -> bool {
+    if gate.starts_with("registry.") || OF_REAPER.contains(&gate) {
+        return false;
+    }
+    let free = || (used(&stage.daemon) == 0).then_some(());
+    until(if must { SOON } else { Duration::ZERO }, free).is_some()
+}
+
+/// Whether a word of the table says that something happens while the gate is held.
+fn is_early(word: &str) -> bool {
+    word.split(" or ").all(|word| word.ends_with('!'))
+}
+
+/// The daemon has ended, or is about to.
+fn is_ending(stage: &Stage) -> bool {
+    let connection = Rpc::connect(stage.daemon.socket());
+    let status = connection.map(|connection| connection.call("daemon/status", &json!({})));
+    !matches!(status, Ok(Ok(status)) if status["state"] != "draining")
+}
+
+/// Brings the daemon to where the gate is next.
+fn prepare(stage: &mut Stage, what: What, gate: &str, action: Action) -> Requester {
+    let process = action == Action::Kill || gate == "connection.ended";
+    let client = binary("mcpvisor").to_string_lossy().into_owned();
+    match what {
+        What::Open => {
+            stage.gates.hold(gate);
+            stage.ask("session/open", &stage.open_params(KEY, &polite()), process)
+        }
+        What::Close => {
+            let stubborn = [client, "demo-server".to_owned(), "stubborn".to_owned()];
+            let opened = stage.other.call("session/open", &stage.open_params(KEY, &stubborn));
+            stage.generation = opened.expect("a session opens")["generation"].take();
+            stage.gates.hold(gate);
+            stage.ask("session/close", &json!({"key": KEY}), process)
+        }
+        What::Shutdown => {
+            let opened = stage.other.call("session/open", &stage.open_params(KEY, &polite()));
+            opened.expect("a session opens");
+            stage.gates.hold(gate);
+            if gate == "shutdown.signalled" {
+                send_signal(stage.daemon.pid(), Signal::TERM);
+                return Requester::Signal;
+            }
+            stage.ask("daemon/shutdown", &json!({"wait": true}), process)
+        }
+        What::Direct => {
+            stage.gates.hold(gate);
+            let words: Vec<String> =
+                ["run", "--key", KEY, "--"].map(str::to_owned).into_iter().chain(polite()).collect();
+            let shim = stage.scene.command(&client).arg("--socket").arg(stage.daemon.socket()).args(words);
+            Requester::Process(shim.spawn())
+        }
+        What::GiveUp => {
+            let mute = ["sh", "-c", "exec sleep 300"].map(str::to_owned);
+            let mut requester = stage.ask("session/open", &stage.open_params(KEY, &mute), process);
+            let other = &stage.other;
+            eventually("a server that is starting", SOON, || {
+                let list = other.call("session/list", &json!({})).expect("a list is always given");
+                list["sessions"][0]["servers"][0]["pid"].is_number()
+            });
+            stage.gates.hold(gate);
+            requester.suffer(if process { Action::Kill } else { Action::Cancel });
+            requester
+        }
+    }
+}
+
+fn act(stage: &Stage, requester: &mut Requester, action: Action) -> Option<Awaited> {
+    match action {
+        Action::Cancel | Action::Kill => {
+            requester.suffer(action);
+            None
+        }
+        Action::Close => Some(Awaited::new(stage.close(KEY))),
+        Action::Shutdown => {
+            Some(Awaited::new(stage.other.send("daemon/shutdown", &json!({"wait": true, "now": true}))))
+        }
+    }
+}
+
+/// How often the gates were passed by which an action comes into the daemon.
+struct Evidence {
+    gate: &'static str,
+    before: u64,
+}
+
+impl Evidence {
+    fn before(stage: &mut Stage, action: Action) -> Self {
+        let gate = match action {
+            Action::Cancel => "request.read",
+            Action::Close => "close.dispatched",
+            Action::Shutdown => "shutdown.dispatched",
+            Action::Kill => "connection.ended",
+        };
+        Self { gate, before: stage.gates.count(gate).expect("a daemon that is held counts") }
+    }
+
+    /// Waits until the action is in the daemon, or the daemon has ended.
+    #[track_caller]
+    fn wait(&self, stage: &mut Stage) {
+        let Stage { gates, daemon, .. } = stage;
+        eventually(&format!("one more arrival at {}", self.gate), SOON, || {
+            daemon.process().has_ended() || gates.count(self.gate).is_none_or(|count| count > self.before)
+        });
+    }
+}
+
+/// Gates that hold the connection itself: what comes over it is read afterwards.
+const OF_CONNECTION: [&str; 3] = ["connection.accepted", "request.read", "connection.ended"];
+
+/// Gates that hold the reaper's thread, which a status asks for the processes.
+const OF_REAPER: [&str; 8] = [
+    "launch.ordered",
+    "launch.announced",
+    "reaper.stdin",
+    "reaper.term",
+    "reaper.kill",
+    "reaper.exit",
+    "reaper.empty",
+    "reaper.release",
+];
+
+/// Gates at which the daemon reads no request any more.
+const AFTER_READING: [&str; 6] = [
+    "shutdown.farewell",
+    "connection.farewell",
+    "shutdown.runtime",
+    "reaper.end",
+    "shutdown.exit",
+    "answer.write",
+];
+
+/// What must hold of the answers whatever the table says.
+#[track_caller]
+fn verify(stage: &Stage, what: What, held: Option<&Awaited>, asked: Option<&Awaited>) {
+    let closed = |awaited: Option<&Awaited>| {
+        let answer = awaited?.answer.as_ref()?.as_ref().ok()?;
+        (answer["results"][0]["outcome"] == "closed").then(|| answer.clone())
+    };
+    let (first, second) = (if what == What::Close { closed(held) } else { None }, closed(asked));
+    for answer in [&first, &second].into_iter().flatten() {
+        stage.closed(Ok(answer.clone()));
+    }
+    if let (Some(first), Some(second)) = (&first, &second) {
+        assert_eq!(first["results"][0]["generation"], second["results"][0]["generation"]);
+        assert_eq!(
+            first["results"][0]["servers"], second["results"][0]["servers"],
+            "one end, two certificates"
+        );
+    }
+    if let Some(Ok(answer)) = asked.and_then(|asked| asked.answer.as_ref())
+        && answer.get("quarantined").is_some()
+    {
+        assert_eq!(answer["quarantined"], 0);
+    }
+}
+
+/// Whether a session is left in the end, and closes it where one is.
+#[track_caller]
+fn leave(stage: &Stage) -> &'static str {
+    // One that is on its way to its end goes there by itself; one that is left is ready, and so is its requester's.
+    let mut left = Vec::new();
+    eventually("the end of what was begun", SOON, || {
+        left = stage.sessions();
+        left.iter().all(|session| session["state"] == "ready")
+    });
+    if left.is_empty() {
+        return "gone";
+    }
+    stage.closed(stage.close(KEY).wait(SOON));
+    "stays"
+}
