@@ -6,6 +6,7 @@ use crate::world::{Context, World};
 use mcpvisor_lifecycle::seeded::Bug;
 use stateright::{Checker, HasDiscoveries, Model};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,21 +87,29 @@ pub struct Outcome {
 /// The walk ends at any failure. Stateright's default would go on until every property has failed, and overwrite the path of the
 /// first failure by later ones.
 #[must_use]
-pub fn check(config: &Config, bug: Option<Bug>, threads: usize) -> Outcome {
+pub fn check(config: &Config, threads: usize) -> Outcome {
     let reached = Arc::new(AtomicU64::new(0));
-    let model = Checked::new(config, bug, &reached);
-    let checker =
-        model.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let model = Checked::new(config, None, &reached).checker();
+    let checker = model.threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let shortest =
         checker.discoveries().into_values().map(stateright::Path::into_actions).min_by_key(Vec::len);
-    let violation = shortest.and_then(|actions| replay(config, bug, &actions));
-    let bits = reached.load(Ordering::Relaxed);
     Outcome {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
-        violation,
-        reached: seen(bits),
+        violation: shortest.and_then(|actions| replay(config, None, &actions)),
+        reached: seen(reached.load(Ordering::Relaxed)),
     }
+}
+
+/// Walks through the states of a configuration whose machines carry a bug, until it breaks this property; with the number of states
+/// that were met. On one thread, so that the same history is found each time.
+#[must_use]
+pub fn find(config: &Config, bug: Bug, property: Property) -> (Option<Violation>, usize) {
+    let reached = Arc::new(AtomicU64::new(0));
+    let wanted = HasDiscoveries::AllOf(BTreeSet::from([property.name()]));
+    let checker = Checked::new(config, Some(bug), &reached).checker().finish_when(wanted).spawn_bfs().join();
+    let found = checker.discovery(property.name()).map(stateright::Path::into_actions);
+    (found.and_then(|actions| replay(config, Some(bug), &actions)), checker.unique_state_count())
 }
 
 pub(crate) fn seen(bits: u64) -> Vec<Witness> {

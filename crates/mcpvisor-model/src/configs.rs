@@ -127,16 +127,12 @@ fn limits(large: bool) -> Config {
     let config = Config {
         keys: vec![key(1, "a"), key(1, "b"), key(2, "a")],
         slots: [2, 1, 1],
+        luck: Luck { vanish: more(large, 1), failed_launches: more(large, 1), ..Luck::default() },
         servers: vec![ServerKind { helper: false, ..EXCLUSIVE }],
         expects: vec![W::FullForUser, W::Full, W::Promoted],
         ..sized(large, ["limits", "limits, large"], about)
     };
-    if large {
-        let config = Config { slots: [2, 2, 1], ..config };
-        config.client(&[of(A, Some("t")), close(A)]).client(&[of(B, Some("u"))]).client(&[of(A, Some("u"))])
-    } else {
-        config.client(&[of(A, Some("t")), close(A)]).client(&[of(A, Some("u")), of(B, None)])
-    }
+    config.client(&[of(A, Some("t")), close(A)]).client(&[of(A, Some("u")), of(B, None)])
 }
 
 fn shutdown(large: bool) -> Config {
@@ -152,6 +148,7 @@ fn shutdown(large: bool) -> Config {
 fn hurried_shutdown(large: bool) -> Config {
     let about = "a shutdown is asked for twice, the second time without patience";
     let config = Config {
+        luck: Luck { vanish: more(large, 1), exits: more(large, 1), ..Luck::default() },
         drain: true,
         budgets: Budgets::Distinct,
         expects: vec![W::Urged, W::DrainExpired, W::Finished, W::FinishedWithLeftovers],
@@ -159,7 +156,7 @@ fn hurried_shutdown(large: bool) -> Config {
     };
     let config =
         config.client(&[opens(A)]).client(&[Ask::Shutdown(Urgency::Drain), Ask::Shutdown(Urgency::Kill)]);
-    if large { config.client(&[opens(B)]) } else { config }
+    config
 }
 
 fn restart(large: bool) -> Config {
@@ -236,7 +233,7 @@ fn lost_registry(large: bool) -> Config {
         ..sized(large, ["lost registry", "lost registry, large"], about)
     };
     let config = config.client(&[opens(A), close(A)]).client(&[Ask::Shutdown(Urgency::Drain)]);
-    if large { config.client(&[wait(A, Goal::Closed), opens(A)]) } else { config.client(&[opens(A)]) }
+    if large { config.client(&[wait(A, Goal::Closed)]) } else { config.client(&[opens(A)]) }
 }
 
 fn recovery(large: bool) -> Config {
@@ -247,7 +244,7 @@ fn recovery(large: bool) -> Config {
         ..sized(large, ["recovery", "recovery, large"], about)
     };
     let config = config.client(&[opens(A), close(A)]);
-    if large { config.client(&[opens(A)]).client(&[opens(B)]) } else { config.client(&[opens(A)]) }
+    if large { config.client(&[opens(A), opens(B)]) } else { config.client(&[opens(A)]) }
 }
 
 fn two_servers(large: bool) -> Config {
@@ -271,7 +268,7 @@ fn ladder(large: bool) -> Config {
         budgets: Budgets::Distinct,
         polite_helpers: true,
         streams: large,
-        luck: Luck { exits: more(large, 1), ..Luck::default() },
+        luck: Luck { vanish: more(large, 1), ..Luck::default() },
         expects: vec![W::DrainExpired, W::KilledInTime, W::HelperLeft],
         ..sized(large, ["ladder", "ladder, large"], about)
     };

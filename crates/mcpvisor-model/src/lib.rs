@@ -1,7 +1,7 @@
 //! Checks the machines of `mcpvisor-lifecycle`, joined as the daemon's actors join them, in every order that can happen.
 //!
 //! `docs/model.md` says what a state is, what can happen, and what is left out. [`configs`] holds the bounded configurations;
-//! [`check`] walks through all states of one; [`wander`] follows random histories through a larger one.
+//! [`check`] walks through all states of one, [`find`] looks for a bug there; [`wander`] follows random histories through a larger one.
 mod action;
 mod checker;
 mod checks;
@@ -20,7 +20,7 @@ mod session_side;
 mod shared;
 mod world;
 
-pub use checker::{Outcome, Violation, check};
+pub use checker::{Outcome, Violation, check, find};
 pub use config::{Ask, Budgets, Config, Luck, OpenAsk, ServerKind, close, key, open};
 pub use histories::{History, wander};
 pub use rules::{Property, Witness, Wrong};

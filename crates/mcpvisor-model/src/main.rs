@@ -1,6 +1,6 @@
 //! Walks through the configurations, all or those that are named, and tells what was met. See `docs/model.md`.
 use mcpvisor_lifecycle::seeded::Bug;
-use mcpvisor_model::{Config, Property, Violation, Witness, check, configs, wander};
+use mcpvisor_model::{Config, Violation, Witness, check, configs, find, wander};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -57,7 +57,7 @@ fn walk(all: &[Config]) -> bool {
     let begun = Instant::now();
     for config in all {
         let since = Instant::now();
-        let outcome = check(config, None, threads());
+        let outcome = check(config, threads());
         let took = since.elapsed().as_secs_f64();
         println!("{:>10} states, depth {:>2}, {took:>6.1} s  {}", outcome.states, outcome.depth, config.name);
         states += outcome.states;
@@ -79,23 +79,18 @@ fn walk(all: &[Config]) -> bool {
     good
 }
 
-fn found(bug: Bug) -> Result<(Violation, usize), String> {
+fn found(bug: Bug) -> Option<(Violation, usize)> {
     let (config, property) = configs::finder(bug);
-    // One thread, so that the same history is found each time.
-    let outcome = check(&config, Some(bug), 1);
-    match outcome.violation {
-        Some(violation) if violation.wrong.property == property => Ok((violation, outcome.states)),
-        Some(violation) => Err(format!("breaks something else: {:?}", violation.wrong)),
-        None => Err(format!("is not found in {}", config.name)),
-    }
+    let (violation, states) = find(&config, bug, property);
+    violation.map(|violation| (violation, states))
 }
 
 fn bugs() -> bool {
     let mut good = true;
     for bug in Bug::ALL {
-        let (config, property): (Config, Property) = configs::finder(bug);
+        let (config, property) = configs::finder(bug);
         match found(bug) {
-            Ok((violation, states)) => {
+            Some((violation, states)) => {
                 println!(
                     "{bug:?}: {} ({}; {states} states of {})",
                     violation.wrong.what,
@@ -103,8 +98,8 @@ fn bugs() -> bool {
                     config.name
                 );
             }
-            Err(why) => {
-                println!("MISSED: {bug:?} {why}");
+            None => {
+                println!("MISSED: {bug:?} in {}", config.name);
                 good = false;
             }
         }
@@ -119,12 +114,12 @@ fn named(name: &str) -> Option<Bug> {
 fn bug(name: &str) -> bool {
     let Some(bug) = named(name) else { return help() };
     match found(bug) {
-        Ok((violation, _)) => {
+        Some((violation, _)) => {
             tell(&violation);
             true
         }
-        Err(why) => {
-            println!("{name} {why}");
+        None => {
+            println!("{name} is not found");
             false
         }
     }

@@ -1,12 +1,12 @@
 //! Negative controls: each guard that can be taken out of the machines is missed, by the walk that holds with it in place.
 use mcpvisor_lifecycle::seeded::Bug;
-use mcpvisor_model::{check, configs, wander};
+use mcpvisor_model::{configs, find, wander};
 use std::collections::BTreeSet;
 
 fn is_found(bug: Bug) {
     let (config, property) = configs::finder(bug);
     assert!(configs::suite().iter().any(|other| other.name == config.name), "not a walk of the suite");
-    let violation = check(&config, Some(bug), 1).violation.unwrap_or_else(|| panic!("{bug:?} is not found"));
+    let violation = find(&config, bug, property).0.unwrap_or_else(|| panic!("{bug:?} is not found"));
     assert_eq!(violation.wrong.property, property, "{bug:?}: {}", violation.wrong.what);
     assert!(!violation.story.is_empty(), "the way there is told");
 }

@@ -10,7 +10,7 @@ fn told(violation: &Violation) -> String {
 
 fn holds(name: &str) {
     let config = configs::named(name).expect("a configuration of the suite");
-    let outcome = check(&config, None, 1);
+    let outcome = check(&config, 1);
     if let Some(violation) = &outcome.violation {
         panic!("{}", told(violation));
     }
