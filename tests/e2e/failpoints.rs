@@ -52,7 +52,7 @@ fn on(containment: Containment, play: impl FnOnce(&Arc<Scene>, Containment) + Se
 }
 
 macro_rules! sweeps {
-    ($($(#[$meta:meta])* $name:ident: $containment:ident, $table:literal, $what:ident, $of:expr;)*) => {
+    ($($(#[$meta:meta])* fn $name:ident() = $containment:ident, $table:literal, $what:ident, $of:expr;)*) => {
         $(
             $(#[$meta])*
             #[test]
@@ -66,14 +66,14 @@ macro_rules! sweeps {
 }
 
 sweeps! {
-    g7_g17_g22_an_open_at_every_gate: Cgroup, "an open at a gate", Open, |_| true;
-    g7_g17_g22_an_open_at_every_gate_with_keepers: Keeper, "an open at a gate", Open, |_| true;
-    g12_g13_g14_a_close_at_every_gate: Cgroup, "a close at a gate", Close, |_| true;
+    fn g7_g17_g22_an_open_at_every_gate() = Cgroup, "an open at a gate", Open, |_| true;
+    fn g7_g17_g22_an_open_at_every_gate_with_keepers() = Keeper, "an open at a gate", Open, |_| true;
+    fn g12_g13_g14_a_close_at_every_gate() = Cgroup, "a close at a gate", Close, |_| true;
     // A keeper reaps its server itself.
-    g12_g13_g14_a_close_at_every_gate_with_keepers: Keeper, "a close at a gate", Close, |row| row.gate != "reaper.exit";
-    g35_a_shutdown_at_every_gate: Cgroup, "a shutdown at a gate", Shutdown, |_| true;
-    g7_a_requester_that_gives_up_at_every_gate: Cgroup, "giving up at a gate", GiveUp, |_| true;
-    g7_g22_a_direct_open_at_every_gate: Cgroup, "a direct open at a gate", Direct, |_| true;
+    fn g12_g13_g14_a_close_at_every_gate_with_keepers() = Keeper, "a close at a gate", Close, |row| row.gate != "reaper.exit";
+    fn g35_a_shutdown_at_every_gate() = Cgroup, "a shutdown at a gate", Shutdown, |_| true;
+    fn g7_a_requester_that_gives_up_at_every_gate() = Cgroup, "giving up at a gate", GiveUp, |_| true;
+    fn g7_g22_a_direct_open_at_every_gate() = Cgroup, "a direct open at a gate", Direct, |_| true;
 }
 
 /// With a guard taken out of the machines the sweep fails, at the gate where it matters.
@@ -106,7 +106,7 @@ fn control(
 }
 
 macro_rules! controls {
-    ($($name:ident: $bug:literal, $table:literal, $what:ident, $gate:literal, $action:ident, $grace:expr;)*) => {
+    ($(fn $name:ident() = $bug:literal, $table:literal, $what:ident, $gate:literal, $action:ident, $grace:expr;)*) => {
         $(
             #[test]
             fn $name() {
@@ -117,12 +117,12 @@ macro_rules! controls {
 }
 
 controls! {
-    control_g7: "G7CancelFreesAtOnce", "an open at a gate", Open, "launch.birth", Cancel, GRACE;
-    control_g13: "G13JoinedCloseIsAnsweredEarly", "a close at a gate", Close, "server.stop", Close, GRACE;
-    control_g14: "G14CancelHurries", "a close at a gate", Close, "reaper.stdin", Cancel, Duration::from_secs(2);
-    control_g17: "G17LateLaunchIsForgotten", "an open at a gate", Open, "launch.birth", Close, GRACE;
-    control_g22: "G22ReadyAfterClose", "an open at a gate", Open, "session.ready", Close, GRACE;
-    control_g35: "G35ShutdownSkipsStarting", "an open at a gate", Open, "launch.birth", Shutdown, GRACE;
+    fn control_g7() = "G7CancelFreesAtOnce", "an open at a gate", Open, "launch.birth", Cancel, GRACE;
+    fn control_g13() = "G13JoinedCloseIsAnsweredEarly", "a close at a gate", Close, "server.stop", Close, GRACE;
+    fn control_g14() = "G14CancelHurries", "a close at a gate", Close, "reaper.stdin", Cancel, Duration::from_secs(2);
+    fn control_g17() = "G17LateLaunchIsForgotten", "an open at a gate", Open, "launch.birth", Close, GRACE;
+    fn control_g22() = "G22ReadyAfterClose", "an open at a gate", Open, "session.ready", Close, GRACE;
+    fn control_g35() = "G35ShutdownSkipsStarting", "an open at a gate", Open, "launch.birth", Shutdown, GRACE;
 }
 
 /// The page and the daemon have the same gates, and every one is in a sweep.

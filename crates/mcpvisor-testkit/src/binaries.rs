@@ -40,7 +40,7 @@ pub fn binary(name: &str) -> PathBuf {
     let path = dir.join(name);
     assert!(
         path.is_file(),
-        "{} is missing: run `cargo build --workspace` first (as `cargo xtask test` does), or name the folder of the programs in MCPVISOR_BIN_DIR",
+        "{} is missing: build it first (`cargo build --workspace`; `cargo xtask test` builds all of them), or name the folder of the programs in MCPVISOR_BIN_DIR",
         path.display()
     );
     path

@@ -99,7 +99,7 @@ fn build() -> Result<Prepared, String> {
         "--workspace",
         WITHOUT[0],
         WITHOUT[1],
-        "--features=mcpvisord/failpoints",
+        "--features=mcpvisord/failpoints,mcpvisord/seeded-bugs",
         "--bin=mcpvisord-failpoints",
     ]))?;
     run(cargo(&["build", "--workspace", WITHOUT[0], WITHOUT[1]]))?;

@@ -73,7 +73,6 @@ fn row(line: &str) -> Row {
 
 /// The names of all gates in all tables.
 pub(crate) fn gates() -> Vec<String> {
-    let text = text();
-    let rows = text.lines().filter(|line| line.starts_with("| `") && line.contains('.'));
-    rows.map(|line| row(line).gate).collect()
+    let name = |line: &str| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name.to_owned());
+    text().lines().filter_map(name).filter(|name| name.contains('.') && !name.contains(' ')).collect()
 }
