@@ -88,6 +88,8 @@ pub(crate) struct Driver {
     hang_up: Option<direct::Watch>,
     /// Why the newest incarnation could not be used, in words, until it is reported.
     cause: Option<(&'static str, String)>,
+    /// The incarnation that runs and can't be spoken to: its launch is answered by its end.
+    unusable: Option<Incarnation>,
     span: tracing::Span,
     spec: Box<ServerSpec>,
 }
@@ -105,7 +107,7 @@ impl Actor for ServerActor {
         let machine = Server::new(config(&arguments));
         let span = arguments.session.server_span(&arguments.record);
         let spec = arguments.record.take_launch().ok_or("a server's definition was taken twice")?;
-        Ok(Driver { machine, arguments, alarm: Alarm::default(), hang_up: None, cause: None, span, spec })
+        Ok(Driver { machine, arguments, alarm: Alarm::default(), hang_up: None, cause: None, unusable: None, span, spec })
     }
 
     async fn handle(
@@ -160,7 +162,10 @@ impl Driver {
             ServerMsg::Stop { term_first } => ServerEvent::Stop { term_first },
             ServerMsg::Urge(urgency) => ServerEvent::Urge { urgency },
             ServerMsg::RetryKill => ServerEvent::RetryKill,
-            ServerMsg::Launched(incarnation, result) => self.launched(myself, incarnation, result),
+            ServerMsg::Launched(incarnation, result) => match self.launched(myself, incarnation, result) {
+                Some(event) => event,
+                None => return,
+            },
             ServerMsg::Handshake(incarnation, result) => self.shook_hands(incarnation, result),
             ServerMsg::Scope(incarnation, fact) => self.scope_told(incarnation, fact),
             ServerMsg::OutputEnded(incarnation) => ServerEvent::OutputEnded { incarnation },
@@ -269,22 +274,28 @@ impl Driver {
         myself: &ActorRef<ServerMsg>,
         incarnation: Incarnation,
         result: Result<Launched, LaunchError>,
-    ) -> ServerEvent {
+    ) -> Option<ServerEvent> {
         let result = result.map_err(|error| (launch_cause(error.kind), error.message));
         match result.and_then(|launched| {
             self.take_over(myself, incarnation, launched).map_err(|error| ("internal", error.to_string()))
         }) {
-            Ok(()) => ServerEvent::Launched { incarnation },
+            Ok(()) => Some(ServerEvent::Launched { incarnation }),
             Err((cause, message)) => {
                 tracing::debug!(cause, "nothing was launched");
                 self.cause = Some((cause, message));
-                // Where something runs all the same (its pipes could not be taken over), it is not left: the scope is
-                // killed, and its end is told by `ScopeEmpty`.
-                if self.arguments.record.live().pid.is_some() {
-                    return ServerEvent::OutputEnded { incarnation };
+                let runs = {
+                    let mut live = self.arguments.record.live();
+                    let runs = live.pid.is_some() && !live.empty;
+                    live.empty |= !runs;
+                    runs
+                };
+                // What runs all the same (its pipes could not be taken over) is not left. The launch has failed when nothing of it is there.
+                if runs {
+                    self.unusable = Some(incarnation);
+                    self.arguments.containment.kill(&self.scope(incarnation));
+                    return None;
                 }
-                self.arguments.record.live().empty = true;
-                ServerEvent::LaunchFailed { incarnation }
+                Some(ServerEvent::LaunchFailed { incarnation })
             }
         }
     }
@@ -298,6 +309,10 @@ impl Driver {
     ) -> std::io::Result<()> {
         let record = Arc::clone(&self.arguments.record);
         record.live().pid = Some(launched.pid);
+        #[cfg(test)]
+        if crate::tests::NO_TAKE_OVER.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(std::io::Error::other("the test wants it so"));
+        }
         tracing::debug!(pid = launched.pid, incarnation = incarnation.0, "launched");
         let tee = self.arguments.direct.as_mut().and_then(|streams| streams.stderr.take());
         let stderr = StderrLog::start(launched.stderr, tee)?;
@@ -396,6 +411,9 @@ impl Driver {
                     live.proven &= report.proven;
                     live.last_exit = live.last_exit.max(Some(report.last_exit));
                     live.certificate = Some(certificate);
+                }
+                if self.unusable == Some(incarnation) {
+                    return ServerEvent::LaunchFailed { incarnation };
                 }
                 ServerEvent::ScopeEmpty { incarnation }
             }

@@ -11,7 +11,7 @@ use mcpvisor_lifecycle::{Generation, KeyRef, ServerName, SessionKey, Uid};
 use mcpvisor_process::{Containment, InstanceId, Options, Threads};
 use std::ffi::CString;
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -317,6 +317,25 @@ fn g35_a_registry_lost_in_a_shutdown_is_followed_by_one_that_admits_nothing_and_
             assert_eq!(world.pids(), Vec::<u32>::new(), "{how:?}: finished with something alive");
         });
     }
+}
+
+/// Has every server's pipes fail to be taken over.
+pub(crate) static NO_TAKE_OVER: AtomicBool = AtomicBool::new(false);
+
+/// G4, G23: a server that runs and can't be spoken to is killed, and its launch has failed when nothing of it is left. As long as that was told
+/// as the end of its output, which means nothing before a launch is answered, the open waited for the whole time of a start, and then the
+/// key was quarantined for ever, with nothing behind it.
+#[test]
+fn g23_a_server_that_cannot_be_taken_over_is_ended_and_its_key_is_free() {
+    run(|world| async move {
+        NO_TAKE_OVER.store(true, Ordering::Relaxed);
+        let open = world.supervisor.open(world.request(Mode::Exclusive, &["sh", "-c", STUBBORN]));
+        let opened = tokio::time::timeout(Duration::from_secs(5), open).await;
+        NO_TAKE_OVER.store(false, Ordering::Relaxed);
+        assert!(matches!(opened, Ok(Err(Failure::StartFailed { .. }))), "{opened:?}");
+        assert_eq!(world.pids(), Vec::<u32>::new(), "its open failed before it was gone");
+        works_again(&world).await;
+    });
 }
 
 #[test]
