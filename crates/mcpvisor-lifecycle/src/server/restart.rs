@@ -6,6 +6,7 @@
 //! first backoff; and since the minute slides, its old restarts count no more either.
 use super::types::ServerConfig;
 use crate::{Incarnation, Moment};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 /// What was restarted when.
@@ -51,16 +52,9 @@ fn backoff(config: &ServerConfig, streak: u32) -> Duration {
 /// From half to the whole, drawn from the seed and the incarnation alone, so that a history can be repeated.
 fn jittered(length: Duration, seed: u64, incarnation: Incarnation) -> Duration {
     let whole = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
-    let half = whole / 2;
-    let draw = mix(seed ^ u64::from(incarnation.0).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    Duration::from_micros(whole - draw % (half + 1))
-}
-
-/// The finishing step of SplitMix64: every bit of the input reaches every bit of the output.
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    let mut draw = DefaultHasher::new();
+    (seed, incarnation.0).hash(&mut draw);
+    Duration::from_micros(whole - draw.finish() % (whole / 2 + 1))
 }
 
 #[cfg(test)]
@@ -119,5 +113,12 @@ mod tests {
         assert_eq!(draw(1), draw(1));
         let distinct: std::collections::BTreeSet<_> = (0..100).map(draw).collect();
         assert!(distinct.len() > 90);
+        let bounds = (distinct.first().unwrap(), distinct.last().unwrap());
+        assert!(*bounds.0 >= Duration::from_millis(500) && *bounds.1 <= Duration::from_secs(1), "{bounds:?}");
+        assert!(
+            bounds.1.abs_diff(*bounds.0) > Duration::from_millis(450),
+            "from half to the whole: {bounds:?}"
+        );
+        assert_eq!(jittered(Duration::ZERO, 7, Incarnation(2)), Duration::ZERO);
     }
 }

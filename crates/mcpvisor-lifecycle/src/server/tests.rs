@@ -106,3 +106,13 @@ fn g34_the_clients_end_counts_as_the_first() {
     let effects = server.step(Moment(2), ServerEvent::ScopeEmpty { incarnation });
     assert_eq!(effects.last(), Some(&ServerEffect::Report(ServerReport::Restarting)));
 }
+
+/// Where the exit of the main process is not told before the emptiness of its scope, the rung of the ladder then is its stage.
+#[test]
+fn a_scope_that_is_empty_first_tells_the_stage() {
+    let (mut server, incarnation) = (server(), Incarnation(1));
+    let _ = server.step(Moment(0), ServerEvent::Stop { term_first: true });
+    assert_eq!(server.stage(), Stage::Sigterm);
+    let _ = server.step(Moment(0), ServerEvent::ScopeEmpty { incarnation });
+    assert_eq!((server.state(), server.stage()), (ServerState::Stopped, Stage::Sigterm));
+}

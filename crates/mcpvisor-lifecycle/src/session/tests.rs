@@ -54,3 +54,22 @@ fn g4_a_server_lost_in_quarantine_is_reaped_and_told_again() {
     assert_eq!(effects, [SessionEffect::Changed(SessionState::Closed), SessionEffect::End { ended, reason }]);
     assert_eq!(session.step(NOW, report("a", ServerReport::Stopped)), [], "and nothing after the end");
 }
+
+/// G16: the drain ends when its budget is over, and not by a timer that comes early.
+#[test]
+fn g16_a_timer_that_comes_early_ends_no_drain() {
+    let mut session = session();
+    for name in ["a", "b"] {
+        let _ = session.step(NOW, report(name, ServerReport::Ready));
+    }
+    let drain = Some(Duration::from_micros(10));
+    let options = CloseOptions { drain, now: false };
+    let _ = session.step(NOW, SessionEvent::Close { reason: CloseReason::Requested, options });
+    let due = NOW.after(Duration::from_micros(10));
+    assert_eq!(session.next_timeout(), Some(due));
+    assert_eq!(session.step(Moment(due.0 - 1), SessionEvent::Timeout), []);
+    let stops = |effects: &[SessionEffect]| {
+        effects.iter().filter(|effect| matches!(effect, SessionEffect::StopServer { .. })).count()
+    };
+    assert_eq!(stops(&session.step(due, SessionEvent::Timeout)), 2);
+}
