@@ -232,19 +232,20 @@ fn lost_registry(large: bool) -> Config {
         expects: vec![W::RegistryLost, W::AskedAgain, W::Finished, W::ParkedRefused],
         ..sized(large, ["lost registry", "lost registry, large"], about)
     };
-    let config = config.client(&[opens(A), close(A)]).client(&[Ask::Shutdown(Urgency::Drain)]);
-    if large { config.client(&[wait(A, Goal::Closed)]) } else { config.client(&[opens(A)]) }
+    config
+        .client(&[opens(A), close(A)])
+        .client(&[Ask::Shutdown(Urgency::Drain)])
+        .client(&[opens(A), wait(A, Goal::Closed)][..1 + usize::from(large)])
 }
 
 fn recovery(large: bool) -> Config {
     let about = "the daemon dies; the next one blocks the keys of what is left, and serves the others";
     let config = Config {
-        luck: Luck { deaths: 1, ..Luck::default() },
+        luck: Luck { deaths: 1, vanish: more(large, 1), ..Luck::default() },
         expects: vec![W::DaemonDied, W::RecoveredKeyOpened, W::WaitedForRecovered],
         ..sized(large, ["recovery", "recovery, large"], about)
     };
-    let config = config.client(&[opens(A), close(A)]);
-    if large { config.client(&[opens(A), opens(B)]) } else { config.client(&[opens(A)]) }
+    config.client(&[opens(A), close(A)]).client(&[opens(A)])
 }
 
 fn two_servers(large: bool) -> Config {
