@@ -121,7 +121,7 @@ impl World {
                     out.push(Action::Vanish(number));
                 }
             }
-            ready &= matches!(asked, Asked::Answered | Asked::Opened(_) | Asked::Gone);
+            ready &= matches!(asked, Asked::Answered | Asked::Opened(_) | Asked::Joined(_) | Asked::Gone);
         }
     }
 

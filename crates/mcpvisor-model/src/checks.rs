@@ -310,7 +310,11 @@ impl World {
                 Some(_) if cell.over => {
                     return Err(Property::Rest.broken("a session that is over holds its key"));
                 }
-                Some(Phase::Live) if !self.asked.contains(&Asked::Opened(place)) => {
+                Some(Phase::Live)
+                    if ![Asked::Opened(place), Asked::Joined(place)]
+                        .iter()
+                        .any(|told| self.asked.contains(told)) =>
+                {
                     return Err(Property::Rest.broken("a session lives, and nobody was told of it"));
                 }
                 Some(Phase::Live) => open += 1,

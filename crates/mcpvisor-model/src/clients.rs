@@ -44,6 +44,9 @@ impl World {
         if let Some(event) = context.config.event(number, ask, None) {
             self.tell_registry(context, event)?;
         }
+        if let Asked::Opened(session) = self.asked[number] {
+            self.asked[number] = Asked::Joined(session);
+        }
         if let (Ask::Open(_), Asked::Waiting(Some(session))) = (ask, self.asked[number]) {
             let cell = self.cell(session);
             context.saw_if(cell.recovered && !cell.over, Witness::WaitedForRecovered);

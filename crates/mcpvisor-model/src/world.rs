@@ -55,6 +55,8 @@ pub(crate) enum Asked {
     Answered,
     /// An open that was answered with this session. Until its client goes on, the answer may still be on its way.
     Opened(u8),
+    /// An open that was answered at once: it holds its session from then on, whether or not its caller hears the answer.
+    Joined(u8),
     /// Its caller went away.
     Gone,
 }
