@@ -158,7 +158,11 @@ fn at_a_call(
     if status.signal() == Some(9) {
         return true;
     }
-    assert_eq!(status.code(), Some(0), "the daemon was not killed at {point}, and ended badly");
+    // 8: it says itself that it has left something, see above.
+    assert!(
+        matches!(status.code(), Some(0 | 8)),
+        "the daemon was not killed at {point}, and ended badly: {status}"
+    );
     false
 }
 
