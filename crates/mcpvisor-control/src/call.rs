@@ -43,6 +43,7 @@ calls! {
     SessionWait => SessionWait, results::Waited;
     SessionList => SessionList, results::Sessions;
     SessionShow => SessionShow, results::Session;
+    SessionAttach => SessionAttach, results::Attached;
     SessionKill => SessionKill, results::CloseResults;
     ToolList => ToolList, results::Tools;
     ToolCall => ToolCall, Box<RawValue>;

@@ -150,6 +150,31 @@ pub struct SessionShow {
     pub user: Option<u32>,
 }
 
+/// `session/attach`: speaks MCP with one exclusive server, whose one client it is. After the answer the connection carries MCP, and no
+/// other request may be in flight on it. With `descriptors` the client's own are used instead, and the answer comes when the server is
+/// gone and the client has everything.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionAttach {
+    /// Which session.
+    pub key: SessionKey,
+    /// Which generation of it; none is the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// Its owner, where it is not the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
+    /// Which server; may be left out where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerName>,
+    /// As its one client. Anything else is not supported yet.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// `stdin` and `stdout`, in the order of the descriptors that were passed (SCM_RIGHTS) with this line's first byte.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub descriptors: Option<Vec<Descriptor>>,
+}
+
 /// `session/kill`: tries the kill of a quarantined session again; answers like a close.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

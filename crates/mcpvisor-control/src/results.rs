@@ -203,6 +203,29 @@ pub struct Opened {
     pub kill_descriptor: bool,
 }
 
+/// Answer of `session/attach`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Attached {
+    /// The session's key.
+    pub key: SessionKey,
+    /// Its generation.
+    pub generation: u64,
+    /// The server.
+    pub server: ServerName,
+    /// With `descriptors`: which side ended first; null while the conversation lasts.
+    pub first_end: Option<ConversationEnd>,
+}
+
+/// A side of a conversation that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConversationEnd {
+    /// The client.
+    Client,
+    /// The server.
+    Server,
+}
+
 /// Answer of `session/list`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Sessions {

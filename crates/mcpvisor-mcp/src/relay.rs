@@ -41,7 +41,8 @@ const MOST_ASKED: usize = 1024;
 /// What is known of one client's conversation with one server. `P` is what an admitted call holds.
 ///
 /// - Input: [`Self::from_client`], [`Self::from_server`].
-/// - Commands: [`Self::settle`], [`Self::server_ended`], [`Self::client_lost`].
+/// - Commands: [`Self::settle`], [`Self::client_ended`], [`Self::client_lost`],
+///   [`Self::server_ended`].
 /// - Output: the bytes that pass; [`Self::take_for_client`], [`Self::take_for_server`], [`Self::take_ended`].
 /// - Getters: [`Self::in_flight`], [`Self::is_full`], [`Self::counters`], [`Self::noise`].
 #[derive(Debug)]
@@ -57,7 +58,12 @@ pub struct Conversation<P> {
     /// 2025-03-26 was negotiated: the server's arrays are batches.
     batches: bool,
     settled: Settled,
+    /// Nothing more comes from the client.
+    client_ended: bool,
+    /// Nothing more goes to it.
     client_lost: bool,
+    /// The stream to the server stands in the middle of a line that will not go on.
+    torn: bool,
     for_client: Vec<u8>,
     for_server: Vec<u8>,
     ended: Vec<Ended<P>>,
@@ -249,7 +255,9 @@ impl<P> Conversation<P> {
             down: Lane::default(),
             batches: false,
             settled: Settled::No,
+            client_ended: false,
             client_lost: false,
+            torn: false,
             for_client: Vec::new(),
             for_server: Vec::new(),
             ended: Vec::new(),
@@ -315,20 +323,25 @@ impl<P> Conversation<P> {
         self.for_server.clear();
     }
 
+    /// Nothing more comes from the client; what it has asked is still answered. A line that it cut off was no call.
+    pub fn client_ended(&mut self) {
+        if std::mem::replace(&mut self.client_ended, true) {
+            return;
+        }
+        self.torn = self.up.fate == Fate::Passes;
+        self.ended.extend(self.unfinished.take().map(Ended::NoCall));
+        self.up = Lane::default();
+    }
+
     /// The client is gone without a word: its calls are cancelled at the server, what the server asked it is answered with an error, and
-    /// nothing passes any more. A line that it cut off is ended before.
+    /// nothing passes any more.
     pub fn client_lost(&mut self) {
+        self.client_ended();
         if std::mem::replace(&mut self.client_lost, true) {
             return;
         }
-        let torn = self.up.fate == Fate::Passes;
-        self.ended.extend(self.unfinished.take().map(Ended::NoCall));
-        self.up = Lane::default();
         if !matches!(self.settled, Settled::Yes(_)) {
             self.settle_now(Because::ClientLost);
-        }
-        if torn && !self.for_server.is_empty() {
-            self.for_server.insert(0, b'\n');
         }
         self.for_client = Vec::new();
     }
@@ -340,13 +353,26 @@ impl<P> Conversation<P> {
 
     /// Our own lines for the server, if the stream to it is between two lines now.
     pub fn take_for_server(&mut self) -> Vec<u8> {
-        if self.up.fate == Fate::Passes { Vec::new() } else { std::mem::take(&mut self.for_server) }
+        if self.up.fate == Fate::Passes {
+            return Vec::new();
+        }
+        if !self.for_server.is_empty() && std::mem::take(&mut self.torn) {
+            // A line that its client did not end is ended first.
+            self.for_server.insert(0, b'\n');
+        }
+        std::mem::take(&mut self.for_server)
     }
 
-    /// There are lines of our own for the client, or for the server.
+    /// There are lines of our own for the client.
     #[must_use]
-    pub fn has_own(&self) -> (bool, bool) {
-        (!self.for_client.is_empty(), !self.for_server.is_empty())
+    pub fn has_for_client(&self) -> bool {
+        !self.for_client.is_empty()
+    }
+
+    /// There are lines of our own for the server.
+    #[must_use]
+    pub fn has_for_server(&self) -> bool {
+        !self.for_server.is_empty()
     }
 
     /// So much waits for the client that nothing more that it says is to be read.

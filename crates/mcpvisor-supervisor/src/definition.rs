@@ -39,10 +39,13 @@ pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
     hash.finish()
 }
 
-/// What follows from direct mode: the one server is spoken to by its client alone, and is never started again.
-pub(crate) fn make_direct(request: &mut OpenRequest) {
+/// What follows from streams of the client's own: the one server is spoken to by its client alone, directly unless it is exclusive,
+/// and is never started again.
+pub(crate) fn make_the_clients_own(request: &mut OpenRequest) {
     for server in &mut request.servers {
-        server.mode = Mode::Direct;
+        if server.mode != Mode::Exclusive {
+            server.mode = Mode::Direct;
+        }
         server.required = true;
         server.restart = Restart::Temporary;
     }

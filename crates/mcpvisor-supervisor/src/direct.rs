@@ -63,6 +63,11 @@ impl DirectStreams {
         Ok((stdin, stdout))
     }
 
+    /// The client's stdin and stdout, to be relayed.
+    pub(crate) fn take_relayed(&mut self) -> Option<(OwnedFd, OwnedFd)> {
+        Some((self.stdin.take()?, self.stdout.take()?))
+    }
+
     fn take_copy(&mut self) -> Option<OwnedFd> {
         self.copy.take()
     }

@@ -93,6 +93,13 @@ impl Permit {
         }
     }
 
+    /// There was no call after all: it counts as nothing.
+    pub(crate) fn withdraw(mut self) {
+        if let Some(gate) = self.0.take() {
+            gate.leave(|_| ());
+        }
+    }
+
     /// The call was given up, by its caller or by the drain.
     pub(crate) fn cancel(self) {
         drop(self);

@@ -23,7 +23,7 @@ mod stderr_log;
 mod supervisor;
 
 pub use api::*;
-pub use supervisor::Supervisor;
+pub use supervisor::{AttachStreams, Attachable, Attachment, Supervisor};
 
 #[cfg(test)]
 mod tests;

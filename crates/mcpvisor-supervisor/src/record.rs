@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::recovery::Former;
 use crate::relay::Connection;
+use crate::relay::exclusive::Relay;
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::registry::Left;
@@ -39,6 +40,8 @@ pub(crate) struct SessionRecord {
     pub(crate) lease: String,
     pub(crate) drain: Duration,
     pub(crate) direct: bool,
+    /// Its one server's client came with the open, and is relayed.
+    pub(crate) relayed: bool,
     /// The name of its scope: uid and generation, unique in this instance.
     pub(crate) scope: Arc<str>,
     pub(crate) gate: Gate,
@@ -69,6 +72,7 @@ pub(crate) struct SessionLive {
 
 impl SessionRecord {
     pub(crate) fn new(id: SessionId, key: &KeyRef, request: &mut OpenRequest, direct: bool) -> Self {
+        let relayed = request.is_relayed();
         let servers = std::mem::take(&mut request.servers);
         let servers =
             servers.into_iter().enumerate().map(|(index, spec)| Arc::new(ServerRecord::new(index, spec)));
@@ -81,6 +85,7 @@ impl SessionRecord {
             lease: std::mem::take(&mut request.lease),
             drain: request.drain,
             direct,
+            relayed,
             scope: scope_name(id),
             gate: Gate::default(),
             servers: servers.collect(),
@@ -112,6 +117,7 @@ impl SessionRecord {
             lease: "none".to_owned(),
             drain: Duration::ZERO,
             direct: false,
+            relayed: false,
             scope: scope_name(former.id),
             gate: Gate::default(),
             servers: servers.collect(),
@@ -162,6 +168,11 @@ impl SessionRecord {
         self.servers.iter().find(|server| server.spec.name == *name)
     }
 
+    /// The relays of its exclusive servers that run.
+    pub(crate) fn relays(&self) -> Vec<Relay> {
+        self.servers.iter().filter_map(|server| server.live().relay.clone()).collect()
+    }
+
     /// From now on nothing of this session is launched.
     pub(crate) fn condemn(&self) {
         *lock(&self.condemned) = true;
@@ -193,7 +204,11 @@ impl SessionRecord {
             labels: self.labels.clone(),
             created_at: self.created_at,
             lease: self.lease.clone(),
-            attached: Some(usize::from(self.direct && !self.has_ended())),
+            attached: Some(if self.direct {
+                usize::from(!self.has_ended())
+            } else {
+                self.relays().iter().filter(|relay| relay.is_attached()).count()
+            }),
             in_flight,
             containment: self.containment(containment),
             servers: self.servers.iter().map(|server| server.view(clock)).collect(),
@@ -235,6 +250,10 @@ pub(crate) struct ServerLive {
     pub(crate) scope: Option<(Incarnation, ScopeId)>,
     pub(crate) empty: bool,
     pub(crate) connection: Option<Connection>,
+    /// Of an exclusive server, in place of a connection.
+    pub(crate) relay: Option<Relay>,
+    /// The relay that has ended, and may still deliver.
+    pub(crate) delivering: Option<Relay>,
     pub(crate) era: Option<&'static str>,
     pub(crate) protocol: Option<String>,
     /// The last lines of the processes before this one.
@@ -270,6 +289,8 @@ impl ServerRecord {
                 scope: None,
                 empty: true,
                 connection: None,
+                relay: None,
+                delivering: None,
                 era: None,
                 protocol: None,
                 past_stderr: Vec::new(),
@@ -354,7 +375,8 @@ impl ServerRecord {
             tools: stats.as_ref().and_then(|stats| stats.tools),
             in_flight: match self.spec.mode {
                 Mode::Shared => Some(stats.map_or(0, |stats| stats.in_flight)),
-                Mode::Exclusive | Mode::Direct => None,
+                Mode::Exclusive => Some(live.relay.as_ref().map_or(0, Relay::in_flight)),
+                Mode::Direct => None,
             },
             last_error: live.failure.as_ref().map(|failure| failure.message.clone()),
             waits_for: live.waiting.map(|(what, since, until)| Waits {

@@ -234,8 +234,9 @@ impl Driver {
             self.step(myself, RegistryEvent::SessionEnded { session, ended: Ended::Failed });
             return;
         };
+        let is_direct = open.is_direct();
+        let record = Arc::new(SessionRecord::new(session, key, &mut open, is_direct));
         let direct = open.direct.take();
-        let record = Arc::new(SessionRecord::new(session, key, &mut open, direct.is_some()));
         self.core.remember(&record);
         count(&self.core.counters.opened);
         tracing::debug!(parent: &record.span(), uid = key.uid.0, "session admitted");

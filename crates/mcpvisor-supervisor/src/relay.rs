@@ -6,6 +6,7 @@
 //!
 //! Everything is bounded: the longest line, the calls that wait, the lines that are queued for a server that does not read. What
 //! exceeds a bound is refused with [`CallError::Overloaded`], or dropped and counted.
+pub(crate) mod exclusive;
 pub(crate) mod hangup;
 mod outbox;
 mod reader;

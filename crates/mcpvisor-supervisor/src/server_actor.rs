@@ -4,6 +4,7 @@
 //! task or a thread of the process layer, whose answer is a message.
 mod failure;
 mod launch;
+mod relay;
 
 use self::failure::launch_cause;
 use self::launch::launch_spec;
@@ -19,7 +20,7 @@ use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::Incarnation;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_lifecycle::server::{
-    Failure, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState,
+    Failure, Mode, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState,
 };
 use mcpvisor_mcp::HandshakeError;
 use mcpvisor_process::{
@@ -107,7 +108,16 @@ impl Actor for ServerActor {
         let machine = Server::new(config(&arguments));
         let span = arguments.session.server_span(&arguments.record);
         let spec = arguments.record.take_launch().ok_or("a server's definition was taken twice")?;
-        Ok(Driver { machine, arguments, alarm: Alarm::default(), hang_up: None, cause: None, unusable: None, span, spec })
+        Ok(Driver {
+            machine,
+            arguments,
+            alarm: Alarm::default(),
+            hang_up: None,
+            cause: None,
+            unusable: None,
+            span,
+            spec,
+        })
     }
 
     async fn handle(
@@ -208,8 +218,12 @@ impl Driver {
             ServerEffect::Handshake { incarnation } => self.shake_hands(myself, incarnation),
             ServerEffect::CloseStdin { incarnation } => {
                 containment.stdin_closed(&self.scope(incarnation));
-                if let Some(connection) = &self.arguments.record.live().connection {
+                let live = self.arguments.record.live();
+                if let Some(connection) = &live.connection {
                     connection.close_stdin();
+                }
+                if let Some(relay) = &live.relay {
+                    relay.close_stdin();
                 }
             }
             ServerEffect::Terminate { incarnation } => containment.terminate(&self.scope(incarnation)),
@@ -232,6 +246,9 @@ impl Driver {
         let arguments = &mut self.arguments;
         let (stdio, cwd) = match arguments.direct.as_mut() {
             None => (Stdio::Piped, None),
+            Some(streams) if arguments.record.spec.mode == Mode::Exclusive => {
+                (Stdio::Piped, streams.cwd.take())
+            }
             Some(streams) => match direct::stdio(streams) {
                 Ok(stdio) => (stdio, streams.cwd.take()),
                 Err(error) => {
@@ -324,11 +341,15 @@ impl Driver {
             let on_end = Box::new(move || {
                 let _ = ended.send_message(ServerMsg::OutputEnded(incarnation));
             });
-            let usual = ConnectionOptions::default();
-            let max_pending = record.spec.max_in_flight.unwrap_or(usual.max_pending);
-            let options = ConnectionOptions { max_line: record.spec.max_line, max_pending, ..usual };
-            let connection = Connection::start(stdin, stdout, options, on_end)?;
-            record.live().connection = Some(connection);
+            if record.spec.mode == Mode::Exclusive {
+                self.relay(myself, incarnation, stdin, stdout, on_end)?;
+            } else {
+                let usual = ConnectionOptions::default();
+                let max_pending = record.spec.max_in_flight.unwrap_or(usual.max_pending);
+                let options = ConnectionOptions { max_line: record.spec.max_line, max_pending, ..usual };
+                let connection = Connection::start(stdin, stdout, options, on_end)?;
+                record.live().connection = Some(connection);
+            }
         }
         if let Some(streams) = &mut self.arguments.direct {
             let told = myself.clone();
@@ -431,6 +452,13 @@ impl Driver {
         if let Some(connection) = live.connection.take() {
             live.noise = connection.stats().noise;
             connection.end();
+        }
+        if let Some(relay) = live.relay.take() {
+            let (passed_over, noise) = relay.stats();
+            tracing::debug!(?passed_over, "the relay has ended");
+            live.noise = noise;
+            relay.end();
+            live.delivering = Some(relay);
         }
         drop(live);
         if let Some(stderr) = &*self.arguments.record.stderr.borrow() {

@@ -25,6 +25,8 @@ pub(crate) enum SessionMsg {
     Urge(Urgency),
     RetryKill,
     ClientGone,
+    /// The client of a relayed session has ended its stream.
+    ClientLeft,
     Drained,
     Server(ServerName, ServerReport),
     /// The reaper's word on a server whose actor is lost.
@@ -135,6 +137,12 @@ impl Driver {
             SessionMsg::Urge(urgency) => SessionEvent::Urge { urgency },
             SessionMsg::RetryKill => SessionEvent::RetryKill,
             SessionMsg::ClientGone => SessionEvent::ClientGone,
+            SessionMsg::ClientLeft => {
+                // The same as the end of any other lease.
+                let session = self.record.id;
+                self.core.tell(RegistryEvent::CloseWanted { session, reason: CloseReason::LeaseEnded });
+                return;
+            }
             SessionMsg::Drained => SessionEvent::Drained,
             SessionMsg::Server(name, report) => {
                 // An actor that is lost may have left words behind: the reaper's count, not these.
@@ -220,8 +228,8 @@ impl Driver {
             containment: self.core.containment.clone(),
             clock: self.core.clock,
             direct: match self.record.servers[index].spec.mode {
-                Mode::Direct => self.direct.take(),
-                Mode::Shared | Mode::Exclusive => None,
+                Mode::Direct | Mode::Exclusive => self.direct.take(),
+                Mode::Shared => None,
             },
         };
         match ActorRuntime::<ServerActor>::spawn_linked_instant(
@@ -243,9 +251,15 @@ impl Driver {
 
     fn settle_calls(&self) {
         for server in &self.record.servers {
-            let connection = server.live().connection.clone();
+            let (connection, relay) = {
+                let live = server.live();
+                (live.connection.clone(), live.relay.clone())
+            };
             if let Some(connection) = connection {
                 connection.settle("the session is being closed");
+            }
+            if let Some(relay) = relay {
+                relay.settle();
             }
         }
     }

@@ -1,6 +1,9 @@
 //! The way to the sessions: each request of a client becomes an event of the registry, and its answer a view.
+mod attach;
 mod calls;
 mod failure;
+
+pub use attach::{AttachStreams, Attachable, Attachment};
 
 use self::failure::{failure, lost};
 use crate::api::{
@@ -12,6 +15,7 @@ use crate::core::Core;
 use crate::definition;
 use crate::record::{SessionRecord, scope_name};
 use crate::recovery;
+use crate::relay::exclusive::Relay;
 use crate::registry_actor::{self, RegistryMsg, Reply};
 use crate::session_actor::SessionMsg;
 use mcpvisor_failpoints::{self as failpoints, Gate};
@@ -86,12 +90,12 @@ impl Supervisor {
             definition: definition::digest(&request, id),
             if_closing: request.if_closing,
             if_open: request.if_open,
-            direct: request.direct.is_some(),
+            direct: request.is_direct(),
             wait: request.wait,
             deadline: request.deadline.map(|at| self.core.clock.moment(at)),
         };
         if request.direct.is_some() {
-            definition::make_direct(&mut request);
+            definition::make_the_clients_own(&mut request);
         }
         let mut cancel = Cancel { core: &self.core, request: id, armed: open.wait };
         let (answer, reply) = oneshot::channel();
@@ -361,9 +365,9 @@ impl Supervisor {
         Ok(crate::logs::read(&record, server.as_ref(), lines, follow))
     }
 
-    /// The open `cgroup.kill` of a direct session's one server, for its shim; none where its scope is no cgroup.
+    /// The open `cgroup.kill` of the one server of a shim's session; none where its scope is no cgroup.
     pub async fn kill_file(&self, session: SessionId) -> Option<OwnedFd> {
-        let record = self.core.record(session).filter(|record| record.direct)?;
+        let record = self.core.record(session).filter(|record| record.direct || record.relayed)?;
         let scope = record.servers.first()?.unreaped_scope()?;
         failpoints::pass(Gate::OpenKillFile).await;
         let (answer, file) = oneshot::channel();
@@ -378,9 +382,13 @@ impl Supervisor {
 
     // The daemon.
 
-    /// A session's lease has ended: its client's connection is gone. Of a direct session: straight to SIGTERM.
+    /// A session's lease has ended: its client's connection is gone. Of a direct session: straight to SIGTERM. What the client of a
+    /// relayed one has in flight is cancelled.
     pub fn lease_ended(&self, session: SessionId) {
         let Some(record) = self.core.record(session) else { return };
+        if record.relayed {
+            record.relays().iter().for_each(Relay::client_lost);
+        }
         let actor = record.live().actor.clone();
         match actor {
             Some(actor) if record.direct => {

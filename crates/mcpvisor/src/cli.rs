@@ -2,13 +2,14 @@
 mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mcpvisor_control::params::{Goal, IfClosing, IfOpen};
+use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode};
 use mcpvisor_control::{Lease, SessionKey, SessionRef, Tenant};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    AssignmentParser, LogTarget, ServerCommand, duration, goal, if_closing, if_open, label, server_command,
+    AssignmentParser, LogTarget, ServerCommand, duration, goal, if_closing, if_open, label, mode,
+    server_command,
 };
 
 /// Opens and closes sessions of MCP servers, and proves that nothing of them is left.
@@ -86,6 +87,8 @@ pub(crate) enum Command {
     Ps(PsArgs),
     /// Show the daemon's state
     Status,
+    /// Speak MCP with a server of a session, over stdin and stdout
+    Attach(AttachArgs),
     /// List a session's tools
     Tools(SessionArgs),
     /// Call a tool
@@ -143,6 +146,9 @@ pub(crate) struct RunArgs {
     /// The server's working directory
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
+    /// Let the daemon relay the messages, so that calls are counted, drained and settled
+    #[arg(long)]
+    pub(crate) relay: bool,
     /// The server's command
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -167,6 +173,9 @@ pub(crate) struct OpenArgs {
     /// Their working directory
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
+    /// How these servers are spoken to: shared, by the daemon; exclusive, by one client alone
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) mode: Option<Mode>,
     /// A label for `list` and `close`
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
@@ -247,6 +256,16 @@ pub(crate) struct PsArgs {
     /// Those of all users (administrators)
     #[arg(long, conflicts_with = "session")]
     pub(crate) all_users: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// Which session, and which server of it where there are several
+    #[arg(value_name = "KEY[@GEN][/SERVER]")]
+    pub(crate) target: LogTarget,
+    /// As the one client of an exclusive server, which ends with it
+    #[arg(long)]
+    pub(crate) exclusive: bool,
 }
 
 #[derive(Debug, Args)]

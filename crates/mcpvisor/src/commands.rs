@@ -78,6 +78,7 @@ fn dispatch(cli: Cli) -> ExitCode {
         Command::Show(args) => show::show(&args, &globals),
         Command::Ps(args) => show::ps(&args, &globals),
         Command::Status => show::status(&globals),
+        Command::Attach(args) => return run::attach::main(args, &globals),
         Command::Tools(args) => call::tools(&args, &globals),
         Command::Call(args) => call::call(&args, &globals),
         Command::Logs(args) => logs::logs(&args, &globals),

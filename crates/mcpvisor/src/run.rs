@@ -1,11 +1,13 @@
 //! `mcpvisor run`: the command of a client's configuration, which starts a server through the daemon.
 //!
-//! In direct mode no byte passes through this program: the server is born with its stdin and stdout. What is left to
+//! No byte passes through this program where stdin and stdout are pipes or sockets: in direct mode the server is born with them, in
+//! relay mode the daemon passes the messages on. What is left to
 //! do is to hold the lease, to copy the server's stderr, and to leave with the server's status when the daemon says
 //! that nothing of the server remains. All of it is one poll loop on one thread without an asynchronous runtime, so
 //! that starting it costs little.
 //!
 //! The teardown never depends on this program. Whatever ends it closes the connection, and with it the session.
+pub(crate) mod attach;
 pub(crate) mod command_line;
 pub(crate) mod context;
 mod copy;
@@ -47,8 +49,9 @@ pub(crate) fn main(args: RunArgs, globals: &Globals) -> ExitCode {
 fn run(args: &RunArgs, globals: &Globals) -> Result<u8, Failure> {
     let context = Context::of_this_process().map_err(Failure::here("read /proc/self/status"))?;
     let cwd = request::directory(args)?;
-    let open = request::open(args, globals, &context)?;
     let streams = Streams::new().map_err(Failure::here("prepare the standard streams"))?;
+    let relayed = args.relay || streams.are_bridged();
+    let open = request::open(args, globals, &context, relayed)?;
     let mut link = Link::find(globals)?;
     let id = send_open(&mut link, &open, &streams, &cwd)?;
     // From here on a signal is answered with an orderly end. Before, its default does as well: the daemon sees the

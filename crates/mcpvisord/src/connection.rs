@@ -2,11 +2,12 @@
 //!
 //! Its end cancels what it waits for: opens and calls that are on their way; and it ends the leases of the sessions that it
 //! opened. A close goes on without its requester (G14).
+mod attach;
 mod leases;
 
 use crate::budget::Charge;
 use crate::daemon::Daemon;
-use crate::dispatch;
+use crate::dispatch::{self, Attaching};
 use crate::outbox::Outbox;
 use crate::peer::Peer;
 use crate::wire::{Descriptors, Line, Received, Wire};
@@ -83,10 +84,20 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
     let mut tasks = JoinSet::new();
     let writer = outbox.write_to(&stream);
     tokio::pin!(writer);
+    let mut carried = None;
     let broken = tokio::select! {
         () = &mut writer => true,
-        () = connection.read(&stream, &mut tasks) => false,
+        attaching = connection.read(&stream, &mut tasks) => {
+            carried = attaching;
+            false
+        }
     };
+    if let Some((attaching, rest)) = carried {
+        // The answers of before come before what the server says.
+        outbox.finish();
+        writer.as_mut().await;
+        connection.carry(&stream, attaching, rest).await;
+    }
     let orderly = !broken && connection.daemon.has_ended();
     if orderly {
         failpoints::pass(Gate::ConnectionFarewell).await;
@@ -118,8 +129,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads until the end of the stream, or of the daemon.
-    async fn read(&self, stream: &UnixStream, tasks: &mut JoinSet<()>) {
+    /// Reads until the end of the stream, or of the daemon, or until the connection is to carry MCP.
+    async fn read(&self, stream: &UnixStream, tasks: &mut JoinSet<()>) -> Option<(Attaching, Vec<u8>)> {
         let charge = self.daemon.budget().charge(self.peer.uid);
         let mut wire = Wire::new(self.daemon.config().daemon.max_line, charge);
         loop {
@@ -129,8 +140,8 @@ impl Connection {
             // A client that does not read its answers is not read either, and none has the daemon for itself (G39, G43).
             tokio::task::coop::consume_budget().await;
             tokio::select! {
-                low = self.outbox.low() => if !low { return },
-                _ = self.daemon.ended() => return,
+                low = self.outbox.low() => if !low { return None },
+                _ = self.daemon.ended() => return None,
             }
             let received = tokio::select! {
                 biased;
@@ -139,11 +150,17 @@ impl Connection {
                     self.handled(ended);
                     continue;
                 }
-                _ = self.daemon.ended() => return,
+                _ = self.daemon.ended() => return None,
             };
             match received {
                 Ok(Received::Line(line)) => {
                     failpoints::pass(Gate::RequestRead).await;
+                    if let Some((id, params)) = attach::asked(&line) {
+                        match self.begin_attach(id, params).await {
+                            Some(attaching) => return Some((attaching, wire.into_rest())),
+                            None => continue,
+                        }
+                    }
                     self.take(line, tasks);
                 }
                 Ok(Received::TooLong) => {
@@ -160,10 +177,10 @@ impl Connection {
                         .with("help", format!("send it again later, or raise {} in [daemon]", full.key()));
                     self.outbox.push(error_response(None, &error));
                 }
-                Ok(Received::End) => return,
+                Ok(Received::End) => return None,
                 Err(error) => {
                     tracing::debug!(pid = self.peer.pid, %error, "connection broke");
-                    return;
+                    return None;
                 }
             }
         }
@@ -214,16 +231,7 @@ impl Connection {
             }
             in_flight.insert(id.clone(), cancel);
         }
-        let context = Context {
-            daemon: self.daemon.clone(),
-            peer: Arc::clone(&self.peer),
-            outbox: self.outbox.clone(),
-            leases: self.leases.clone(),
-            id,
-            read_at: Instant::now(),
-            gift: Gift::default(),
-            cancelled,
-        };
+        let context = self.context(id, cancelled);
         let owed = Owed {
             in_flight: Arc::clone(&self.in_flight),
             outbox: self.outbox.clone(),
@@ -232,6 +240,19 @@ impl Connection {
             _charge: charge,
         };
         tasks.spawn(async move { owed.pay(answer(context, method, params, descriptors).await) });
+    }
+
+    fn context(&self, id: Id, cancelled: watch::Receiver<bool>) -> Context {
+        Context {
+            daemon: self.daemon.clone(),
+            peer: Arc::clone(&self.peer),
+            outbox: self.outbox.clone(),
+            leases: self.leases.clone(),
+            id,
+            read_at: Instant::now(),
+            gift: Gift::default(),
+            cancelled,
+        }
     }
 
     fn notification(&self, name: &str, params: Option<&RawValue>) {

@@ -1,10 +1,13 @@
 //! From a method's name to its handler, with an audit record of each request.
+mod attach;
 mod daemon;
 mod inspect;
 mod logs;
 mod open;
 mod session;
 mod tools;
+
+pub(crate) use attach::{Attaching, begin as begin_attach};
 
 use crate::connection::Context;
 use crate::convert;
@@ -58,8 +61,8 @@ async fn dispatch(
         Method::ToolCall => call(params, |p| tools::call(c, p)).await,
         Method::ProcessList => call(params, |p| inspect::processes(c, p)).await,
         Method::LogRead => call(params, |p| logs::read(c, p)).await,
-        Method::SessionAttach
-        | Method::ServerAdd
+        Method::SessionAttach => call(params, |p| attach::attach(c, p, descriptors)).await,
+        Method::ServerAdd
         | Method::ServerRemove
         | Method::ServerRestart
         | Method::EventSubscribe

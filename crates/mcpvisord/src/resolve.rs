@@ -3,7 +3,7 @@ mod own;
 mod profile;
 mod streams;
 
-pub(crate) use streams::streams;
+pub(crate) use streams::{attached, streams};
 
 use crate::config::Config;
 use crate::peer::Peer;

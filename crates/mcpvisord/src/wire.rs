@@ -118,6 +118,11 @@ impl Wire {
         }
     }
 
+    /// What was read and is no line yet: the connection carries something else from here on.
+    pub(crate) fn into_rest(mut self) -> Vec<u8> {
+        self.buffer.split_off(self.start)
+    }
+
     fn take(&mut self, claims: &impl Fn(&[u8]) -> bool) -> Option<Received> {
         loop {
             let newline = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|at| self.searched + at);

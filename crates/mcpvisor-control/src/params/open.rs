@@ -124,6 +124,10 @@ pub struct SessionOpen {
     /// Direct mode: the one server is born with the client's own descriptors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct: Option<Direct>,
+    /// The one server is exclusive, and the client's own descriptors are relayed to it from its birth. Its client's end is the
+    /// session's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relay: Option<Direct>,
 }
 
 impl Default for SessionOpen {
@@ -154,6 +158,7 @@ impl Default for SessionOpen {
             request_id: None,
             deadline_ms: None,
             direct: None,
+            relay: None,
         }
     }
 }
@@ -252,7 +257,7 @@ pub struct ResourceLimit {
     pub hard: Option<u64>,
 }
 
-/// Direct mode.
+/// Descriptors that come along.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Direct {

@@ -27,11 +27,15 @@ enum Verdict {
 }
 
 impl<P> Conversation<P> {
-    /// Takes what was read from the client. `admit` is asked once for each call, and for a line that passes before it is whole; with
-    /// `None` the gate is closed: a call is then answered with an error and does not reach the server (G11).
-    pub fn from_client(&mut self, buffer: &mut [u8], mut admit: impl FnMut() -> Option<P>) -> Passed {
+    /// Takes what was read from the client. `admit` is asked once for each call, and for a line that passes before it is whole; where it
+    /// refuses, a call is answered with an error and does not reach the server (G11).
+    pub fn from_client(
+        &mut self,
+        buffer: &mut [u8],
+        mut admit: impl FnMut() -> Result<P, Because>,
+    ) -> Passed {
         let mut passed = Passed::default();
-        if self.client_lost {
+        if self.client_ended {
             return passed;
         }
         let mut at = 0;
@@ -71,7 +75,7 @@ impl<P> Conversation<P> {
     fn whole_from_client(
         &mut self,
         piece: &[u8],
-        admit: &mut impl FnMut() -> Option<P>,
+        admit: &mut impl FnMut() -> Result<P, Because>,
         passed: &mut Passed,
     ) -> bool {
         match self.up.fate {
@@ -101,21 +105,20 @@ impl<P> Conversation<P> {
     }
 
     /// A whole line, of which nothing has passed.
-    fn judge(&mut self, piece: &[u8], admit: &mut impl FnMut() -> Option<P>) -> Verdict {
+    fn judge(&mut self, piece: &[u8], admit: &mut impl FnMut() -> Result<P, Because>) -> Verdict {
         if self.up.scanner.class() == Class::Batch {
             return self.judge_batch(admit);
         }
         match self.up.scanner.kind() {
             Kind::Request | Kind::Unfollowed => {
-                if self.calls.len >= self.most_calls {
-                    self.refuse(Because::Overloaded);
-                    return Verdict::Drop;
+                let room = if self.calls.len < self.most_calls { Ok(()) } else { Err(Because::Overloaded) };
+                match room.and_then(|()| admit()) {
+                    Ok(permit) => self.passed_on(piece, Some(permit), admit),
+                    Err(because) => {
+                        self.refuse(because);
+                        return Verdict::Drop;
+                    }
                 }
-                let Some(permit) = admit() else {
-                    self.refuse(Because::Closing);
-                    return Verdict::Drop;
-                };
-                self.passed_on(piece, Some(permit), admit);
             }
             Kind::Response if !self.is_awaited() => return Verdict::Drop,
             Kind::Response | Kind::Notification | Kind::Other => self.passed_on(piece, None, admit),
@@ -124,19 +127,21 @@ impl<P> Conversation<P> {
     }
 
     /// All of a batch's calls are admitted, or none.
-    fn judge_batch(&mut self, admit: &mut impl FnMut() -> Option<P>) -> Verdict {
+    fn judge_batch(&mut self, admit: &mut impl FnMut() -> Result<P, Because>) -> Verdict {
         let wanted = self.up.batch.iter().filter(|element| element.kind == Kind::Request).count();
-        let room = self.calls.len + wanted <= self.most_calls;
         let mut permits = Vec::new();
-        if room {
-            permits.extend((0..wanted).map_while(|_| admit()));
+        let mut refusal = (self.calls.len + wanted > self.most_calls).then_some(Because::Overloaded);
+        while refusal.is_none() && permits.len() < wanted {
+            match admit() {
+                Ok(permit) => permits.push(permit),
+                Err(because) => refusal = Some(because),
+            }
         }
-        if permits.len() == wanted {
+        let Some(because) = refusal else {
             self.batch_passed(permits.into_iter().map(Some).collect());
             return Verdict::Pass;
-        }
+        };
         self.ended.extend(permits.into_iter().map(Ended::NoCall));
-        let because = if room { Because::Closing } else { Because::Overloaded };
         for element in std::mem::take(&mut self.up.batch) {
             if let (Kind::Request, Some(key)) = (element.kind, &element.key) {
                 own::error(&mut self.for_client, key.text(), because);
@@ -147,12 +152,12 @@ impl<P> Conversation<P> {
     }
 
     /// A line has passed as a whole: what it was is noted.
-    fn passed_on(&mut self, piece: &[u8], permit: Option<P>, admit: &mut impl FnMut() -> Option<P>) {
+    fn passed_on(&mut self, piece: &[u8], permit: Option<P>, admit: &mut impl FnMut() -> Result<P, Because>) {
         if self.up.scanner.class() == Class::Batch {
             let wanted = self.up.batch.iter().filter(|element| element.kind == Kind::Request).count();
             let mut permits: Vec<Option<P>> = permit.into_iter().map(Some).collect();
             while permits.len() < wanted {
-                permits.push(admit());
+                permits.push(admit().ok());
             }
             self.batch_passed(permits);
             return;
@@ -196,7 +201,7 @@ impl<P> Conversation<P> {
     fn part_from_client(
         &mut self,
         piece: &[u8],
-        admit: &mut impl FnMut() -> Option<P>,
+        admit: &mut impl FnMut() -> Result<P, Because>,
         passed: &mut Passed,
     ) -> bool {
         match self.up.fate {
@@ -208,16 +213,17 @@ impl<P> Conversation<P> {
             Fate::Open => {}
         }
         // A line that is let through before it is whole is a call for the gate: it may turn out to be one.
-        if self.calls.len < self.most_calls
-            && let Some(permit) = admit()
-        {
-            self.unfinished = Some(permit);
-            return self.begin_to_pass(piece, passed);
-        }
+        let room = if self.calls.len < self.most_calls { Ok(()) } else { Err(Because::Overloaded) };
+        let because = match room.and_then(|()| admit()) {
+            Ok(permit) => {
+                self.unfinished = Some(permit);
+                return self.begin_to_pass(piece, passed);
+            }
+            Err(because) => because,
+        };
         match self.up.scanner.known() {
             Some(Kind::Request | Kind::Unfollowed) => {
-                let full = self.calls.len >= self.most_calls;
-                self.refuse(if full { Because::Overloaded } else { Because::Closing });
+                self.refuse(because);
                 self.counters.dropped += 1;
                 self.up.fate = Fate::Refused;
                 self.up.held = Vec::new();

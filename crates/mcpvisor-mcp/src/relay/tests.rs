@@ -29,10 +29,8 @@ impl World {
         let mut bytes = text.as_bytes().to_vec();
         let (open, admitted) = (self.open, &mut self.admitted);
         let passed = self.talk.from_client(&mut bytes, || {
-            open.then(|| {
-                *admitted += 1;
-                *admitted
-            })
+            *admitted += u32::from(open);
+            if open { Ok(*admitted) } else { Err(Because::Closing) }
         });
         self.to_server.extend(passed.ahead);
         self.to_server.extend(&bytes[..passed.len]);
@@ -267,7 +265,20 @@ fn batches_pass_where_they_were_negotiated() {
     }
 }
 
-/// MCP.md, rules 10 and 11.
+/// What the client has begun to say when it ends is no call, and keeps nobody waiting.
+#[test]
+fn a_line_that_the_clients_end_cuts_off_is_no_call() {
+    let mut world = World::new();
+    world.client("{\"id\":1,\"method\":\"a\"}\n{\"id\":2,\"meth");
+    world.talk.client_ended();
+    world.own();
+    assert_eq!((world.talk.in_flight(), &world.ended[..]), (1, &[Ended::NoCall(2)][..]));
+    world.heard();
+    world.server("{\"id\":1,\"result\":{}}\n");
+    world.settle();
+    assert_eq!(world.heard(), (String::new(), "{\"id\":1,\"result\":{}}\n".to_owned()));
+}
+
 #[test]
 fn the_ends_of_both_sides() {
     let mut world = World::new();

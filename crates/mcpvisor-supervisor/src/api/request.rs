@@ -125,6 +125,18 @@ impl DirectStreams {
     }
 }
 
+impl OpenRequest {
+    /// The server is born with its client's streams.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct.is_some() && !self.is_relayed()
+    }
+
+    /// Its client's streams are relayed to the one server from its birth.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.direct.is_some() && self.servers.iter().any(|server| server.mode == Mode::Exclusive)
+    }
+}
+
 /// A session to be opened.
 #[derive(Debug)]
 pub struct OpenRequest {
@@ -138,7 +150,7 @@ pub struct OpenRequest {
     pub servers: Vec<ServerSpec>,
     /// How long admitted calls may take to finish at a close.
     pub drain: Duration,
-    /// Direct mode: the client's own streams.
+    /// The client's own streams: of direct mode, or where the one server is exclusive, of a relay from its birth.
     pub direct: Option<DirectStreams>,
     /// What to do where the key is being torn down.
     pub if_closing: IfClosing,

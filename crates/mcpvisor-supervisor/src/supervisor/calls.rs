@@ -8,6 +8,7 @@ use crate::record::SessionRecord;
 use crate::relay::CallError;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::{Goal, Target};
+use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_mcp::tools::check_result;
 use serde_json::value::RawValue;
@@ -24,6 +25,9 @@ impl Supervisor {
         if record.direct {
             let why = "no byte of a direct session passes through the daemon: it has no tools and no calls";
             return Err(Failure::Unsupported(why.to_owned()));
+        }
+        if record.servers.iter().all(|server| server.spec.mode == Mode::Exclusive) {
+            return Err(exclusive(&record.servers[0].spec.name));
         }
         let state = record.live().state;
         if state == SessionState::Quarantined {
@@ -106,6 +110,10 @@ impl Supervisor {
         let Some(server) = record.server(&owner.server) else {
             return Err(Failure::Invalid(format!("the session has no server {}", owner.server)));
         };
+        if server.spec.mode == Mode::Exclusive {
+            permit.withdraw();
+            return Err(exclusive(&owner.server));
+        }
         let Some(connection) = server.connection() else {
             return Err(call_failure(CallError::ServerExited, &owner.server, &record));
         };
@@ -131,6 +139,12 @@ impl Supervisor {
             }
         }
     }
+}
+
+fn exclusive(server: &ServerName) -> Failure {
+    Failure::Unsupported(format!(
+        "server {server} is exclusive: the daemon never speaks to it, and only the client that is attached to it can call it"
+    ))
 }
 
 /// Waits until it is known how the server ended: the end of its output is seen first, its exit a moment later. Not for long,

@@ -72,6 +72,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         profile: args.profile.clone(),
         args: args.args.iter().cloned().collect(),
         servers: servers(doing, args)?,
+        mode: args.mode,
         labels: args.labels.iter().cloned().collect(),
         tenant: args.tenant.clone(),
         lease: args.lease,
@@ -88,10 +89,10 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         ));
     }
     if params.servers.is_empty() {
-        if !args.env.is_empty() || args.cwd.is_some() {
+        if !args.env.is_empty() || args.cwd.is_some() || args.mode.is_some() {
             return Err(Failure::usage(
                 doing,
-                "`--env` and `--cwd` are for commands of your own; a profile has its own",
+                "`--env`, `--cwd` and `--mode` are for commands of your own; a profile has its own",
             ));
         }
         return Ok(params);

@@ -20,7 +20,8 @@ pub(crate) fn usual(args: &[OsString]) -> Option<(RunArgs, Globals)> {
         }
         global(word, &mut words, &mut globals)?;
     }
-    let mut run = RunArgs { key: None, name: None, env: Vec::new(), cwd: None, command: Vec::new() };
+    let mut run =
+        RunArgs { key: None, name: None, env: Vec::new(), cwd: None, relay: false, command: Vec::new() };
     loop {
         let word = words.next()?;
         match word.as_bytes() {
@@ -35,6 +36,7 @@ pub(crate) fn usual(args: &[OsString]) -> Option<(RunArgs, Globals)> {
                 run.name = Some(ServerName::new(value(&mut words)?.to_str()?).ok()?);
             }
             b"--cwd" if run.cwd.is_none() => run.cwd = Some(PathBuf::from(value(&mut words)?)),
+            b"--relay" if !run.relay => run.relay = true,
             b"--env" => run.env.push(variable(value(&mut words)?)?),
             [b'-', ..] => global(word, &mut words, &mut globals)?,
             _ => {
@@ -100,6 +102,8 @@ mod tests {
             "run npx -y --key b",
             "run --key a --name b --env A=1 --env B= --env A=x=y --cwd /tmp -- x",
             "--socket /s run -- x",
+            "run --relay -- x",
+            "run --key a --relay x --relay",
             "run --socket /s --key a:b -- x -- y --",
             "--private --containment keeper run -- run -- x",
             "--containment auto run --private run",
@@ -121,6 +125,7 @@ mod tests {
             "run --key -- x",
             "run --key a/b -- x",
             "run --key a --key b -- x",
+            "run --relay --relay -- x",
             "run --name a.b -- x",
             "run --env A -- x",
             "run --env =A -- x",

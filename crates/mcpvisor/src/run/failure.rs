@@ -47,6 +47,11 @@ impl Failure {
         Self { status, message: format!("failed to {what}: {}", error.message), help: help(error) }
     }
 
+    /// The sentence.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// On stderr.
     pub(crate) fn tell(&self) {
         output::note(&escape::line(&self.message));

@@ -24,6 +24,11 @@ impl Link {
         Self::private(globals)
     }
 
+    /// To a daemon that runs.
+    pub(crate) fn of(connection: Connection) -> Self {
+        Self { connection, private: None }
+    }
+
     /// To a private daemon that is started for it.
     pub(crate) fn private(globals: &Globals) -> Result<Self, Failure> {
         let private = Private::spawn(globals).map_err(Failure::here("start a private daemon"))?;

@@ -24,10 +24,19 @@ pub(crate) fn directory(args: &RunArgs) -> Result<OwnedFd, Failure> {
 }
 
 /// The request, without its descriptors.
-pub(crate) fn open(args: &RunArgs, globals: &Globals, context: &Context) -> Result<SessionOpen, Failure> {
+///
+/// `relayed`: the daemon passes the messages on. Else the server is born with the streams.
+pub(crate) fn open(
+    args: &RunArgs,
+    globals: &Globals,
+    context: &Context,
+    relayed: bool,
+) -> Result<SessionOpen, Failure> {
     let name =
         args.name.clone().unwrap_or_else(|| default_name(args.command.first().map(OsString::as_os_str)));
     let command = texts(args.command.iter().cloned())?;
+    let given = Some(Direct { descriptors: DESCRIPTORS.to_vec() });
+    let (direct, relay) = if relayed { (None, given) } else { (given, None) };
     Ok(SessionOpen {
         key: args.key.clone(),
         user: globals.user,
@@ -41,7 +50,8 @@ pub(crate) fn open(args: &RunArgs, globals: &Globals, context: &Context) -> Resu
         // The streams of another shim can't be joined.
         if_open: IfOpen::Fail,
         deadline_ms: globals.timeout.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
-        direct: Some(Direct { descriptors: DESCRIPTORS.to_vec() }),
+        direct,
+        relay,
         ..SessionOpen::default()
     })
 }

@@ -1,7 +1,7 @@
 //! The shim's standard streams: which of them the server is born with, and which are bridged.
 //!
 //! Pipes and sockets are handed over as they are. Anything else (a terminal, a file, /dev/null) can't tell the daemon
-//! of a hang-up, so the server gets a pipe and the shim copies. The flags of descriptors 0, 1 and 2 are never
+//! of a hang-up, so the shim copies, from or to a pipe. The flags of descriptors 0, 1 and 2 are never
 //! changed: they belong to whoever is at the other end, too.
 use crate::run::copy::{Copy, End};
 use rustix::fs::{FileType, OFlags, fstat};
@@ -61,6 +61,11 @@ impl Streams {
         set_non_blocking(&theirs)?;
         let errors = Copy::new(End::Ours(ours), End::Standard(stderr()));
         Ok(Self { stdin: stdin_stream, stdout: stdout_stream, stderr: Some(theirs), input, output, errors })
+    }
+
+    /// One of stdin and stdout is no pipe and no socket, so that nobody but this program can watch it.
+    pub(crate) fn are_bridged(&self) -> bool {
+        matches!(self.stdin, Stream::Bridged(_)) || matches!(self.stdout, Stream::Bridged(_))
     }
 
     /// The descriptors to send: stdin, stdout, stderr. None after [`Streams::let_go`].

@@ -24,6 +24,12 @@ impl Leases {
         }
     }
 
+    /// The session is one of the connection's.
+    pub(crate) fn holds(&self, session: SessionId) -> bool {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.as_ref().is_some_and(|sessions| sessions.contains(&session))
+    }
+
     /// The session is none of the connection's any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).is_none()

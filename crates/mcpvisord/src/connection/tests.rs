@@ -112,6 +112,12 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
         ("log/read", json!({"key":"a"}), "not_found"),
         ("process/list", json!({"key":"a"}), "not_found"),
         ("session/attach", json!({"key":"a"}), "unsupported"),
+        ("session/attach", json!({"key":"a","exclusive":true}), "not_found"),
+        (
+            "session/attach",
+            json!({"key":"a","exclusive":true,"descriptors":["stdin","stdout"]}),
+            "invalid_request",
+        ),
         ("event/subscribe", json!({}), "unsupported"),
         // This one has no configuration file to read again.
         ("daemon/reload", json!({}), "unsupported"),
@@ -122,7 +128,11 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
         ("session/open", json!({"parent":"x"}), "unsupported"),
         ("session/open", json!({"lease":"pid:1"}), "unsupported"),
         ("session/open", json!({"request_id":"x"}), "unsupported"),
-        ("session/open", json!({"servers":[{"name":"a","command":["x"],"mode":"exclusive"}]}), "unsupported"),
+        (
+            "session/open",
+            json!({"relay":{"descriptors":["stdin","stdout"]},"servers":[{"name":"a","command":["x"]}]}),
+            "invalid_request",
+        ),
         (
             "session/open",
             json!({"direct":{"descriptors":["stdin","stdout"]},"servers":[{"name":"a","command":["x"]}]}),

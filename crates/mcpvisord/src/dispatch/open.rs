@@ -32,7 +32,7 @@ pub(super) async fn open(
         Some(key) => convert::key_name(key),
         None => made_up()?,
     };
-    let (wait, lease, is_direct) = (params.wait, params.lease, direct.is_some());
+    let (wait, lease, of_shim) = (params.wait, params.lease, direct.is_some());
     let request = OpenRequest {
         key: KeyRef { uid, key: key.clone() },
         tenant: params.tenant.as_ref().map(convert::tenant_name),
@@ -67,7 +67,7 @@ pub(super) async fn open(
     // The shim can kill what is left should this daemon die without a word.
     let session = SessionId { uid, generation: opened.session.generation };
     let mut unanswered = Unanswered { context: &context, session, armed: opened.created && wait };
-    let kill = if is_direct { daemon.supervisor.kill_file(session).await } else { None };
+    let kill = if of_shim { daemon.supervisor.kill_file(session).await } else { None };
     unanswered.armed = false;
     let kill_descriptor = kill.is_some();
     *context.gift.lock().unwrap_or_else(PoisonError::into_inner) = kill;

@@ -4,6 +4,7 @@ use crate::connection::Context;
 use crate::convert;
 use mcpvisor_control::{ErrorObject, SessionKey, params, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
+use mcpvisor_lifecycle::SessionId;
 use mcpvisor_lifecycle::registry::{CloseOptions, Goal, Target};
 use mcpvisor_supervisor::{Certificate, Failure};
 use std::sync::Arc;
@@ -65,6 +66,14 @@ pub(super) async fn wait(
         params::Goal::Ready => Goal::Ready,
     };
     let deadline = context.deadline(params.deadline_ms);
+    let uid = target.key.uid;
     let waited = context.daemon.supervisor.wait(target, goal, deadline).await;
+    if let Ok(waited) = &waited
+        && let session = (SessionId { uid, generation: waited.generation })
+        && context.leases.holds(session)
+    {
+        // A shim leaves when its client has everything.
+        context.daemon.supervisor.delivered(session).await;
+    }
     waited.map(|waited| convert::waited(&waited)).map_err(|failure| convert::error(failure, Some(&key)))
 }

@@ -1,5 +1,5 @@
 //! Commands of a client's own: its environment, directory, umask and limits.
-use super::{invalid, unsupported};
+use super::invalid;
 use crate::config::{Config, RestartPolicy};
 use crate::peer::Peer;
 use mcpvisor_control::params::{Mode as WireMode, Restart as WireRestart, ServerDefinition, SessionOpen};
@@ -71,12 +71,20 @@ pub(super) fn spec(
         Some(program) if !program.as_bytes().is_empty() => program.to_c_string(),
         _ => return Err(invalid(format!("server {name} has no command"))),
     };
-    if definition.mode.or(open.mode) == Some(WireMode::Exclusive) {
-        return Err(unsupported(format!("server {name}: exclusive servers are not supported yet"))
-            .with("help", "leave --mode out, or use `mcpvisor run` for a server of one client"));
-    }
     check(open)?;
     let direct = open.direct.is_some();
+    let relayed = open.relay.is_some();
+    let exclusive = match definition.mode.or(open.mode) {
+        None => relayed,
+        Some(WireMode::Exclusive) if direct => {
+            return Err(invalid(format!("server {name} is direct, and can't be exclusive")));
+        }
+        Some(WireMode::Exclusive) => true,
+        Some(WireMode::Shared) if relayed => {
+            return Err(invalid(format!("server {name} is relayed to one client, and can't be shared")));
+        }
+        Some(WireMode::Shared) => false,
+    };
     let timeouts = config.timeouts;
     let span =
         |milliseconds: Option<u64>, default: Duration| milliseconds.map_or(default, Duration::from_millis);
@@ -84,8 +92,10 @@ pub(super) fn spec(
     if start.is_zero() {
         return Err(invalid(format!("server {name} can't start in no time")));
     }
+    // `run` has a client that starts the server itself.
+    let of_run = direct || relayed;
     let stdin_grace =
-        if direct { timeouts.stdin_grace.min(DIRECT_STDIN_GRACE) } else { timeouts.stdin_grace };
+        if of_run { timeouts.stdin_grace.min(DIRECT_STDIN_GRACE) } else { timeouts.stdin_grace };
     let policy = RestartPolicy::default();
     let period = span(definition.restart_period_ms, policy.period);
     if period.is_zero() {
@@ -106,7 +116,11 @@ pub(super) fn spec(
         memory_max: definition.limits.and_then(|limits| limits.memory_bytes),
         pids_max: definition.limits.and_then(|limits| limits.processes),
         max_in_flight: None,
-        mode: if direct { Mode::Direct } else { Mode::Shared },
+        mode: match (direct, exclusive) {
+            (true, _) => Mode::Direct,
+            (false, true) => Mode::Exclusive,
+            (false, false) => Mode::Shared,
+        },
         required: definition.required.unwrap_or(true),
         restart: match definition.restart {
             None => policy.when,
@@ -168,7 +182,7 @@ fn environment(open: &SessionOpen, definition: &ServerDefinition) -> Result<Vec<
     Ok(environment)
 }
 
-/// None in direct mode, where the directory comes as a descriptor.
+/// None of `run`, where the directory comes as a descriptor.
 fn directory(open: &SessionOpen, definition: &ServerDefinition) -> Result<Option<PathBuf>, ErrorObject> {
     let path = |text: &Text| PathBuf::from(OsStr::from_bytes(text.as_bytes()));
     let base = open.cwd.as_ref().map(path);
@@ -184,7 +198,7 @@ fn directory(open: &SessionOpen, definition: &ServerDefinition) -> Result<Option
             path.display()
         ))),
         (Some(base), None) => Ok(Some(base)),
-        (None, None) if open.direct.is_some() => Ok(None),
+        (None, None) if open.direct.is_some() || open.relay.is_some() => Ok(None),
         (None, None) => Ok(Some(Path::new("/").to_owned())),
     }
 }

@@ -97,9 +97,9 @@ async fn what_can_not_be_resolved_is_refused_with_its_reason() {
             "two servers have the name a",
         ),
         (
-            json!({"mode":"exclusive","servers":[{"name":"a","command":["x"]}]}),
-            ErrorKind::Unsupported,
-            "exclusive",
+            json!({"mode":"exclusive","direct":{"descriptors":[]},"servers":[{"name":"a","command":["x"]}]}),
+            ErrorKind::InvalidRequest,
+            "can't be exclusive",
         ),
         (json!({"umask":512,"servers":[{"name":"a","command":["x"]}]}), ErrorKind::InvalidRequest, "umask"),
         (json!({"nice":20,"servers":[{"name":"a","command":["x"]}]}), ErrorKind::InvalidRequest, "nice"),

@@ -1,0 +1,71 @@
+//! A connection that carries MCP from an answer on.
+use super::{Connection, locked};
+use crate::dispatch::{Attaching, begin_attach};
+use crate::wire::Line;
+use mcpvisor_control::message::error_response;
+use mcpvisor_control::params::SessionAttach;
+use mcpvisor_control::{ErrorKind, ErrorObject, Id, Message, Method, parse_params};
+use mcpvisor_supervisor::AttachStreams;
+use std::os::fd::AsFd;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+/// The request that makes the connection carry MCP, if this line is one. What is wrong with it is said as of any other request.
+pub(super) fn asked(line: &Line) -> Option<(Id, SessionAttach)> {
+    let name = Method::SessionAttach.as_str();
+    memchr::memmem::find(&line.bytes, name.as_bytes())?;
+    let Ok(Message::Request { id, method, params }) = Message::parse(&line.bytes) else { return None };
+    let attach: SessionAttach = (method == name).then(|| parse_params(params.as_deref()))?.ok()?;
+    attach.descriptors.is_none().then_some((id, attach))
+}
+
+impl Connection {
+    /// Finds the server; says so where there is none to be had.
+    pub(super) async fn begin_attach(&self, id: Id, params: SessionAttach) -> Option<Attaching> {
+        let (_not_cancelled, cancelled) = watch::channel(false);
+        let alone = locked(&self.in_flight).is_empty();
+        let begun = if alone {
+            begin_attach(self.context(id.clone(), cancelled), params).await
+        } else {
+            Err(ErrorObject::new(
+                ErrorKind::InvalidRequest,
+                "other requests are in flight on this connection, which session/attach would make carry MCP",
+            ))
+        };
+        begun.map_err(|error| self.outbox.push(error_response(Some(&id), &error))).ok()
+    }
+
+    /// Carries MCP until the conversation is over. `rest` was read behind the request.
+    pub(super) async fn carry(&self, stream: &UnixStream, attaching: Attaching, rest: Vec<u8>) {
+        let socket = match stream.as_fd().try_clone_to_owned() {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!(pid = self.peer.pid, %error, "a client could not be attached");
+                return;
+            }
+        };
+        match attaching.attach(|greeting| AttachStreams::One { socket, first: rest, greeting }) {
+            Ok(attachment) => {
+                tokio::select! {
+                    () = attachment.ended() => {}
+                    _ = self.daemon.ended() => attachment.client_lost(),
+                }
+            }
+            Err(line) => write_all(stream, &line).await,
+        }
+    }
+}
+
+async fn write_all(stream: &UnixStream, mut line: &[u8]) {
+    while !line.is_empty() {
+        match stream.try_write(line) {
+            Ok(count) => line = &line[count..],
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                if stream.writable().await.is_err() {
+                    return;
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Attaching one client to an exclusive server.
+use super::target;
+use crate::connection::Context;
+use crate::convert;
+use crate::resolve;
+use crate::wire::Descriptors;
+use mcpvisor_control::message::{error_response, response};
+use mcpvisor_control::params::SessionAttach;
+use mcpvisor_control::results::{Attached, ConversationEnd};
+use mcpvisor_control::{ErrorKind, ErrorObject, Id};
+use mcpvisor_supervisor::{AttachStreams, Attachable, Attachment};
+
+/// With descriptors of the client's own: answered when the conversation is over. A requester that goes before is a client that is lost.
+pub(super) async fn attach(
+    context: Context,
+    params: SessionAttach,
+    descriptors: Descriptors,
+) -> Result<Attached, ErrorObject> {
+    let Some(names) = &params.descriptors else {
+        return Err(ErrorObject::new(
+            ErrorKind::InvalidRequest,
+            "session/attach without descriptors makes the connection carry MCP: no other request may be in flight on it",
+        ));
+    };
+    let (stdin, stdout) = resolve::attached(names, descriptors)?;
+    let attachable = find(&context, &params).await?;
+    let mut attached = told(&params, &attachable);
+    let attachment = attachable
+        .attach(AttachStreams::Two { stdin, stdout })
+        .map_err(|failure| convert::error(failure, Some(&convert::key_name(&params.key))))?;
+    audit(&context, &attached);
+    let _lost = LostWhenDropped(&attachment);
+    attachment.ended().await;
+    let client_first = attachment.client_left_first();
+    attached.first_end = Some(if client_first { ConversationEnd::Client } else { ConversationEnd::Server });
+    Ok(attached)
+}
+
+struct LostWhenDropped<'a>(&'a Attachment);
+
+impl Drop for LostWhenDropped<'_> {
+    fn drop(&mut self) {
+        // Of one that has ended by itself this changes nothing.
+        self.0.client_lost();
+    }
+}
+
+/// A client that is to be attached over its connection.
+pub(crate) struct Attaching {
+    id: Id,
+    attachable: Attachable,
+    attached: Attached,
+}
+
+/// The first step of an attachment over the connection itself: finds the server.
+pub(crate) async fn begin(context: Context, params: SessionAttach) -> Result<Attaching, ErrorObject> {
+    let attachable = find(&context, &params).await?;
+    let attached = told(&params, &attachable);
+    audit(&context, &attached);
+    Ok(Attaching { id: context.id, attachable, attached })
+}
+
+impl Attaching {
+    /// The second: the server's first byte comes behind the answer. An error comes as the line to answer with.
+    pub(crate) fn attach(
+        self,
+        streams: impl FnOnce(Vec<u8>) -> AttachStreams,
+    ) -> Result<Attachment, Vec<u8>> {
+        let refused = |error: &ErrorObject| error_response(Some(&self.id), error);
+        let answer = response(&self.id, &self.attached).map_err(|error| {
+            refused(&ErrorObject::new(ErrorKind::Internal, format!("the answer can't be told: {error}")))
+        })?;
+        let key = convert::key_name(&self.attached.key);
+        let attached = self.attachable.attach(streams(answer));
+        attached.map_err(|failure| refused(&convert::error(failure, Some(&key))))
+    }
+}
+
+async fn find(context: &Context, params: &SessionAttach) -> Result<Attachable, ErrorObject> {
+    if !params.exclusive {
+        return Err(ErrorObject::new(
+            ErrorKind::Unsupported,
+            "session/attach is not supported by this version but for an exclusive server",
+        )
+        .with("help", "attach to one exclusive server with --exclusive"));
+    }
+    let target = target(context, params.user, &params.key, params.generation)?;
+    let server = params.server.as_ref().map(convert::server_name);
+    let key = target.key.key.clone();
+    let found = context.daemon.supervisor.attachable(target, server.as_ref()).await;
+    found.map_err(|failure| convert::error(failure, Some(&key)))
+}
+
+fn told(params: &SessionAttach, attachable: &Attachable) -> Attached {
+    Attached {
+        key: params.key.clone(),
+        generation: attachable.generation().0,
+        server: convert::wire_server_name(attachable.server()),
+        first_end: None,
+    }
+}
+
+fn audit(context: &Context, attached: &Attached) {
+    let (uid, pid) = (context.peer.uid, context.peer.pid);
+    let (session, generation, server) = (&attached.key, attached.generation, &attached.server);
+    tracing::info!(%session, generation, %server, uid, pid, "client attached");
+}
