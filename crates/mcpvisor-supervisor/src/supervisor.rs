@@ -15,8 +15,8 @@ use crate::core::Core;
 use crate::definition;
 use crate::record::{SessionRecord, scope_name};
 use crate::recovery;
-use crate::relay::exclusive::Relay;
 use crate::registry_actor::{self, RegistryMsg, Reply};
+use crate::relay::exclusive::Relay;
 use crate::session_actor::SessionMsg;
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{
