@@ -2,7 +2,7 @@
 use super::gates::Gates;
 use super::table::Action;
 use crate::support::{assert_closed, kind, open_params, polite};
-use mcpvisor_testkit::{Containment, Daemon, Pending, Process, Rpc, SOON, Scene, Setup, Signal};
+use mcpvisor_testkit::{Containment, Daemon, Pending, Process, Rpc, SOON, Scene, Setup, Signal, procfs};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -30,6 +30,8 @@ pub(crate) struct Stage {
     pub(crate) other: Rpc,
     /// The generation that was opened last before the daemon was held.
     pub(crate) generation: Value,
+    /// Its server's main process.
+    pub(crate) main: u32,
     /// Of standard input and of SIGTERM.
     grace: Duration,
 }
@@ -74,8 +76,8 @@ impl Stage {
             let _ = other.call("daemon/hello", &json!({}));
         }
         daemon.rests_now();
-        let generation = Value::Null;
-        Self { scene: scene.clone(), containment, daemon, gates, other, generation, grace }
+        let (scene, generation) = (scene.clone(), Value::Null);
+        Self { scene, containment, daemon, gates, other, generation, main: 0, grace }
     }
 
     pub(crate) fn open_params(&self, key: &str, command: &[String]) -> Value {
@@ -139,6 +141,18 @@ impl Stage {
     pub(crate) fn closed(&self, answer: Result<Value, Value>) {
         let answer = answer.unwrap_or_else(|error| panic!("no certificate: {error:#}"));
         assert_closed(&answer["results"][0], self.containment);
+    }
+
+    /// What a wait was answered is true (G20): the session is over, or the daemon hung up.
+    #[track_caller]
+    pub(crate) fn assert_waited(&self, answer: &Result<Value, Value>) {
+        match answer {
+            Ok(waited) => {
+                assert_eq!(waited["reached"], true, "{waited:#}");
+                assert!(!procfs::exists(self.main), "a wait says closed while {} is there", self.main);
+            }
+            Err(error) => assert_eq!(error["hung_up"], true, "{error:#}"),
+        }
     }
 
     /// The session that was closed has its certificate, and its server had all its time before it was killed (G14, G16).

@@ -1,7 +1,7 @@
 //! One play: the daemon is held at a gate, something is done, it is let go; and what came of it, in the words of the table.
 use super::stage::{KEY, Requester, Stage};
 use super::table::{Action, Row};
-use crate::support::{kind, polite, used};
+use crate::support::{kind, main_pid, polite, used};
 use mcpvisor_testkit::{Pending, Rpc, SOON, Signal, binary, eventually, send_signal, until};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -82,6 +82,10 @@ pub(crate) fn play(mut stage: Stage, what: What, row: &Row, action: Action) -> (
     let deaf = what == What::Shutdown && AFTER_READING.contains(&gate);
     let mut requester = prepare(&mut stage, what, gate, action);
     stage.gates.reached(gate);
+    let mut waiter = (what == What::Close).then(|| {
+        let target = json!({"key": KEY, "generation": stage.generation});
+        Awaited::new(stage.other.send("session/wait", &target))
+    });
     // The action, and the proof that the daemon has taken notice of it while it stands there, where it can.
     let taken = Evidence::before(&mut stage, action);
     let mut asked = act(&stage, &mut requester, action);
@@ -107,6 +111,10 @@ pub(crate) fn play(mut stage: Stage, what: What, row: &Row, action: Action) -> (
     let exits = last.starts_with("exit");
     let over =
         if exits { has_ended(&mut stage, is_early(last)) } else { is_gone(&stage, gate, is_early(last)) };
+    if let Some(waiter) = &mut waiter {
+        waiter.take(Duration::ZERO);
+        waiter.answer.iter().for_each(|answer| stage.assert_waited(answer));
+    }
     stage.gates.release(gate);
     if action == Action::Kill && !deaf {
         taken.wait(&mut stage);
@@ -131,12 +139,20 @@ pub(crate) fn play(mut stage: Stage, what: What, row: &Row, action: Action) -> (
     }
     verify(&stage, what, held.as_ref().map(|(_, held)| held), asked.as_ref());
     drop(held);
+    let waited = |stage: &Stage, waiter: Option<Awaited>| {
+        if let Some(mut waiter) = waiter {
+            waiter.take(SOON);
+            stage.assert_waited(waiter.answer.as_ref().expect("a wait is answered"));
+        }
+    };
     if is_ending(&stage) {
+        waited(&stage, waiter);
         came.push(format!("exit{}", if over && exits { "!" } else { "" }));
         stage.assert_ended();
         return (came.join(", "), None);
     }
     let left = leave(&stage);
+    waited(&stage, waiter);
     came.push(if left == "gone" && over && !exits { "gone!".to_owned() } else { left.to_owned() });
     if what == What::Close && left == "gone" {
         stage.assert_closed_in_its_time();
@@ -187,7 +203,8 @@ fn prepare(stage: &mut Stage, what: What, gate: &str, action: Action) -> Request
         What::Close => {
             let stubborn = [client, "demo-server".to_owned(), "stubborn".to_owned()];
             let opened = stage.other.call("session/open", &stage.open_params(KEY, &stubborn));
-            stage.generation = opened.expect("a session opens")["generation"].take();
+            let mut opened = opened.expect("a session opens");
+            (stage.main, stage.generation) = (main_pid(&opened), opened["generation"].take());
             stage.gates.hold(gate);
             stage.ask("session/close", &json!({"key": KEY}), process)
         }

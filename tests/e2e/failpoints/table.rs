@@ -14,10 +14,6 @@ pub(crate) enum Action {
     Kill,
 }
 
-impl Action {
-    pub(crate) const ALL: [Self; 4] = [Self::Cancel, Self::Close, Self::Shutdown, Self::Kill];
-}
-
 /// A gate with what must come of each action; None where there is no such action.
 #[derive(Debug)]
 pub(crate) struct Row {
