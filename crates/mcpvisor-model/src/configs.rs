@@ -154,9 +154,7 @@ fn hurried_shutdown(large: bool) -> Config {
         expects: vec![W::Urged, W::DrainExpired, W::Finished, W::FinishedWithLeftovers],
         ..sized(large, ["hurried shutdown", "hurried shutdown, large"], about)
     };
-    let config =
-        config.client(&[opens(A)]).client(&[Ask::Shutdown(Urgency::Drain), Ask::Shutdown(Urgency::Kill)]);
-    config
+    config.client(&[opens(A)]).client(&[Ask::Shutdown(Urgency::Drain), Ask::Shutdown(Urgency::Kill)])
 }
 
 fn restart(large: bool) -> Config {

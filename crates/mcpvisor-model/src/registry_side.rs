@@ -12,9 +12,10 @@ use mcpvisor_lifecycle::{KeyRef, RequestId, SessionId};
 impl World {
     pub(crate) fn tell_registry(&mut self, context: &Context<'_>, event: RegistryEvent) -> Checked {
         let before = self.registry.clone();
-        let effects = self.registry.edit().step(event.clone());
         context.tell(|| format!("registry: {event:?}"));
-        checks::registry_step(self, context, &before.get().machine, &event, &effects)?;
+        let told = event.clone();
+        let effects = self.registry.edit().step(event);
+        checks::registry_step(self, context, &before.get().machine, &told, &effects)?;
         self.run_registry(context, effects)
     }
 

@@ -1,6 +1,6 @@
 //! Values that states share until one of them changes, with a hash that is computed once.
 use ahash::RandomState;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// What can be shared: it may have shared values in it, which are sealed first.
@@ -37,9 +37,7 @@ impl<T: Part> Shared<T> {
         if self.mark == 0 {
             Arc::make_mut(&mut self.value).seal_parts();
             // The same in every run and every thread, so that numbers of states can be told.
-            let mut hasher = RandomState::with_seeds(1, 2, 3, 4).build_hasher();
-            self.value.hash(&mut hasher);
-            self.mark = hasher.finish() | 1;
+            self.mark = RandomState::with_seeds(1, 2, 3, 4).hash_one(&self.value) | 1;
         }
     }
 }

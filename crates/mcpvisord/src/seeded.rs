@@ -1,7 +1,6 @@
 //! A daemon with a bug on purpose, for the negative controls (`cargo xtask negative-controls`). Only with the feature `seeded-bugs`,
 //! which no build for users has.
 use mcpvisor_lifecycle::seeded::{Bug, make_usual};
-use std::process::exit;
 
 /// Names the bug, as `mcpvisor_lifecycle::seeded::Bug` does; without it, and with `none`, the daemon has none.
 const VARIABLE: &str = "MCPVISOR_SEEDED_BUG";
@@ -17,7 +16,12 @@ pub(crate) fn from_environment() {
         Some(bug) => make_usual(bug),
         None => {
             eprintln!("mcpvisord: {VARIABLE} names no bug: {}", name.to_string_lossy());
-            exit(2);
+            stop();
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing runs yet, and a control needs no ladder")]
+fn stop() -> ! {
+    std::process::exit(2)
 }
