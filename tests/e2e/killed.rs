@@ -149,9 +149,14 @@ fn at_a_call(
     tally.closed += client.closed;
     tally.with_sessions += u64::from(client.open > 0);
     drop(client);
-    if !matches!(done, Err(Stop::HungUp)) {
-        // The rest of the script is the daemon's own end. So it is where a child was killed that had not executed its program.
-        daemon.process().signal(Signal::TERM);
+    // The rest of the script is the daemon's own end. So it is where a child was killed that had not executed its program.
+    match done {
+        Err(Stop::HungUp) => {}
+        Ok(()) => daemon.process().signal(Signal::TERM),
+        Err(Stop::Refused(why)) => {
+            eprintln!("{point}: refused: {why}");
+            daemon.process().signal(Signal::TERM);
+        }
     }
     let status = daemon.process().wait(SOON);
     nothing_is_left(&daemon, &hold, point, tally);
