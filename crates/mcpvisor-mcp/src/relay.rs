@@ -13,7 +13,7 @@
 //! | module | its one idea |
 //! | --- | --- |
 //! | [`scan`] | what a line is, told from its top level, however it was cut |
-//! | [`key`] | an id as a key of a table, without an allocation |
+//! | `key` | an id as a key of a table, without an allocation |
 //! | [`own`] | the lines of our own |
 //! | `client`, `server` | what passes in each of the two directions |
 mod client;
