@@ -27,11 +27,41 @@ struct Row {
     compare: Compare,
     /// The status of `run`.
     status: i32,
+    /// What differs in a relay.
+    relayed: Relayed,
+}
+
+/// How a relay differs from a direct start.
+#[derive(Debug, Clone, Copy)]
+struct Relayed {
+    /// What is said to the server there, where it is something else.
+    talk: Option<fn(&mut Stdio)>,
+    /// How many calls have an error of the relay's as their answer.
+    errors: usize,
+    /// The status of `run --relay`, where it is another.
+    status: Option<i32>,
+    /// The server ends before its client does.
+    server_first: bool,
+}
+
+/// Through what the server is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Run,
+    Relay,
+    Attach,
 }
 
 impl Row {
     const fn new(case: &'static str) -> Self {
-        Self { case, env: &[], talk: usual, compare: Compare::Exactly, status: 0 }
+        Self {
+            case,
+            env: &[],
+            talk: usual,
+            compare: Compare::Exactly,
+            status: 0,
+            relayed: Relayed { talk: None, errors: 0, status: None, server_first: false },
+        }
     }
     const fn env(self, env: &'static [(&'static str, &'static str)]) -> Self {
         Self { env, ..self }
@@ -42,8 +72,19 @@ impl Row {
     const fn compare(self, compare: Compare) -> Self {
         Self { compare, ..self }
     }
+    /// It ends by itself, before its client does.
     const fn status(self, status: i32) -> Self {
-        Self { status, ..self }
+        Self { status, relayed: Relayed { server_first: true, ..self.relayed }, ..self }
+    }
+    const fn relay_answers(self, errors: usize) -> Self {
+        Self { relayed: Relayed { errors, ..self.relayed }, ..self }
+    }
+    const fn relay_talk(self, talk: fn(&mut Stdio)) -> Self {
+        Self { relayed: Relayed { talk: Some(talk), ..self.relayed }, ..self }
+    }
+    /// A relay takes something for the end of the server that is none to a direct client.
+    const fn relay_status(self, status: i32) -> Self {
+        Self { relayed: Relayed { status: Some(status), server_first: true, ..self.relayed }, ..self }
     }
 }
 
@@ -123,6 +164,19 @@ fn closes_stdout(server: &mut Stdio) {
     assert!(server.output_ends(SOON), "its output ends");
 }
 
+/// The same, and it is seen that the relay takes that for the server's end (G30).
+fn closes_stdout_and_is_ended(server: &mut Stdio) {
+    closes_stdout(server);
+    // Started directly it lives on.
+    let _ = server.process().wait_within(Duration::from_secs(3));
+}
+
+/// The first line is lost in noise, and with it the answer to `initialize` (G30).
+fn glued(server: &mut Stdio) {
+    server.request("initialize", handshake());
+    list(server);
+}
+
 /// It stops itself after its first answer.
 fn stops(server: &mut Stdio) {
     server.initialize();
@@ -156,14 +210,31 @@ struct Heard {
     status: Option<i32>,
 }
 
+/// What the row says through a relay.
+impl Row {
+    fn with_env<'a>(
+        &self,
+        mut command: mcpvisor_testkit::Invocation<'a>,
+    ) -> mcpvisor_testkit::Invocation<'a> {
+        for (name, value) in self.env {
+            command = command.env(name, value);
+        }
+        command
+    }
+
+    fn talk_of(&self, way: Way) -> fn(&mut Stdio) {
+        if way == Way::Run { self.talk } else { self.relayed.talk.unwrap_or(self.talk) }
+    }
+}
+
 /// Plays the row with the server as our own child, and ends whatever that leaves.
-fn directly(scene: &Scene, row: &Row) -> Heard {
+fn directly(scene: &Scene, row: &Row, talk: fn(&mut Stdio)) -> Heard {
     let mut command = scene.command("python3").arg(case(row.case));
     for (name, value) in row.env {
         command = command.env(name, value);
     }
     let mut server = Stdio::start(command);
-    (row.talk)(&mut server);
+    talk(&mut server);
     server.close_stdin();
     // Some never leave by themselves: that is their fault, and the reason for this project.
     let status = server.process().wait_within(Duration::from_millis(300)).map(shell_status);
@@ -174,16 +245,23 @@ fn directly(scene: &Scene, row: &Row) -> Heard {
     Heard { bytes, status }
 }
 
-/// Plays the row through `run`.
-fn through_run(scene: &Scene, daemon: &Daemon, row: &Row) -> Heard {
+/// Plays the row through the daemon.
+fn through(scene: &Scene, daemon: &Daemon, row: &Row, way: Way) -> Heard {
     let socket = daemon.socket().to_string_lossy().into_owned();
-    let mut command =
-        scene.mcpvisor(&["--socket", &socket, "run", "--key", "case", "--", "python3"]).arg(case(row.case));
-    for (name, value) in row.env {
-        command = command.env(name, value);
-    }
+    let mcpvisor = |words: &[&str]| scene.mcpvisor(&[&["--socket", &socket], words].concat());
+    let command = match way {
+        Way::Run => row.with_env(mcpvisor(&["run", "--key", "case", "--", "python3"]).arg(case(row.case))),
+        Way::Relay => {
+            row.with_env(mcpvisor(&["run", "--key", "case", "--relay", "--", "python3"]).arg(case(row.case)))
+        }
+        Way::Attach => {
+            let open = mcpvisor(&["open", "case", "--mode", "exclusive", "--json", "--", "python3"]);
+            row.with_env(open.arg(case(row.case))).output().ok();
+            mcpvisor(&["attach", "case/main", "--exclusive"])
+        }
+    };
     let mut server = Stdio::start(command);
-    (row.talk)(&mut server);
+    (row.talk_of(way))(&mut server);
     server.close_stdin();
     let status = shell_status(server.wait(SOON));
     assert!(server.output_ends(SOON), "the output ends with the shim");
@@ -223,10 +301,50 @@ fn shown(bytes: &[u8]) -> String {
     format!("{} bytes: {text}", bytes.len())
 }
 
-fn play(scene: &Arc<Scene>, containment: Containment, row: &Row) {
-    let direct = directly(scene, row);
+/// What a relay makes of a direct start's bytes: the messages, as they are.
+fn messages_of(bytes: &[u8]) -> Vec<u8> {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let is_message = |line: &&[u8]| {
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        line.starts_with(b"{")
+    };
+    lines.filter(is_message).collect::<Vec<_>>().concat()
+}
+
+/// Takes the relay's own answers off the end, and checks them: each to a call of its own, in the place of an answer (G11).
+fn without_own_answers(row: &Row, bytes: &[u8]) -> Vec<u8> {
+    let own = |line: &[u8]| line.len() < 1024 && memmem(line, b"\"from\":\"mcpvisor\"");
+    let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+    let mut ids = Vec::new();
+    while let Some(line) = lines.pop_if(|line| own(line)) {
+        let error: Value = serde_json::from_slice(line).expect("the relay speaks JSON");
+        let code = error["error"]["code"].as_i64().expect("an error has a code");
+        assert!(!(-32768..=-32000).contains(&code), "{error}");
+        ids.push(error["id"].to_string());
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), row.relayed.errors, "the relay's own answers: {}", shown(bytes));
+    let mut rest = lines.concat();
+    // A line that the server has cut off is ended before the relay says something.
+    if row.relayed.errors > 0 && row.relayed.server_first {
+        assert_eq!(rest.pop(), Some(b'\n'));
+    }
+    rest
+}
+
+fn memmem(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn play(scene: &Arc<Scene>, containment: Containment, row: &Row, way: Way) {
+    let mut direct = directly(scene, row, row.talk_of(way));
     let daemon = Daemon::start(scene, &Setup::on(containment).quick());
-    let run = through_run(scene, &daemon, row);
+    let mut run = through(scene, &daemon, row, way);
+    if way != Way::Run {
+        direct.bytes = messages_of(&direct.bytes);
+        run.bytes = without_own_answers(row, &run.bytes);
+    }
     let (ours, theirs) = (&run.bytes, &direct.bytes);
     let same = match row.compare {
         Compare::Exactly => ours == theirs,
@@ -242,14 +360,22 @@ fn play(scene: &Arc<Scene>, containment: Containment, row: &Row) {
         Compare::Probe => comparable(ours) == comparable(theirs),
     };
     assert!(same, "other bytes than directly\n--- direct\n{}\n--- run\n{}", shown(theirs), shown(ours));
-    assert_eq!(run.status, Some(row.status), "the status of run (directly: {:?})", direct.status);
-    // The shim left after the teardown: now, at once, nothing of it may be there.
-    for (role, pid) in scene.noted() {
-        assert!(!procfs::exists(pid), "{role} {pid} outlives run");
+    let status = match way {
+        Way::Run => row.status,
+        Way::Relay => row.relayed.status.unwrap_or(row.status),
+        Way::Attach => i32::from(row.relayed.server_first),
+    };
+    assert_eq!(run.status, Some(status), "the status (directly: {:?})", direct.status);
+    if way != Way::Attach {
+        // The shim left after the teardown: now, at once, nothing of it may be there.
+        for (role, pid) in scene.noted() {
+            assert!(!procfs::exists(pid), "{role} {pid} outlives run");
+        }
     }
-    let waited = daemon.cli(&["wait", "case", "--timeout", "5s"]).ok();
+    let waited = daemon.cli(&["wait", "case", "--timeout", "20s"]).ok();
     assert_closed(&waited["certificate"], containment);
-    for (_, pid) in scene.noted() {
+    for (role, pid) in scene.noted() {
+        assert!(!procfs::exists(pid), "{role} {pid} outlives its session");
         crate::support::record(&waited["certificate"], pid);
     }
     daemon.finish();
@@ -257,7 +383,19 @@ fn play(scene: &Arc<Scene>, containment: Containment, row: &Row) {
 
 macro_rules! rows {
     ($($name:ident = $row:expr;)*) => {
-        on_both! { $($name = |scene, containment| play(scene, containment, &$row);)* }
+        on_both! { $($name = |scene, containment| play(scene, containment, &$row, Way::Run);)* }
+
+        /// The same through `run --relay` (G42).
+        mod relay {
+            use super::*;
+            on_both! { $($name = |scene, containment| play(scene, containment, &$row, Way::Relay);)* }
+        }
+
+        /// The same through `attach --exclusive` (G42).
+        mod attach {
+            use super::*;
+            on_both! { $($name = |scene, containment| play(scene, containment, &$row, Way::Attach);)* }
+        }
     };
 }
 
@@ -267,19 +405,19 @@ rows! {
     double_fork = Row::new("03-double-fork-daemon");
     behind_a_shell = Row::new("04-sh-wrapper");
     banner = Row::new("05-stdout-banner");
-    glued_banner = Row::new("05-stdout-banner").env(&[("BUG_GLUE", "1")]);
+    glued_banner = Row::new("05-stdout-banner").env(&[("BUG_GLUE", "1")]).relay_talk(glued).relay_answers(1);
     crlf_and_bom = Row::new("06-crlf-bom");
     huge_line = Row::new("07-huge-line");
-    never_answers = Row::new("08-init-never").talk(unanswered);
+    never_answers = Row::new("08-init-never").talk(unanswered).relay_answers(1);
     slow_start = Row::new("09-init-slow").env(&[("BUG_DELAY", "0.5")]);
     exits_at_once = Row::new("10-exit-at-once").talk(nothing).status(3);
-    dies_in_a_call = Row::new("11-dies-mid-call").talk(dies).status(137);
+    dies_in_a_call = Row::new("11-dies-mid-call").talk(dies).status(137).relay_answers(1);
     stderr_flood = Row::new("12-stderr-flood").env(&[("BUG_BYTES", "20000000")]);
     notification_flood = Row::new("13-notify-flood").env(&[("BUG_COUNT", "5000")]).talk(flood).compare(Compare::Lines);
-    ids_of_another_type = Row::new("14-string-id");
+    ids_of_another_type = Row::new("14-string-id").relay_answers(3);
     requests_of_its_own = Row::new("15-server-requests").talk(serve);
     ignores_cancel = Row::new("16-ignore-cancel").env(&[("BUG_DELAY", "0.3")]).talk(cancel);
-    closes_its_stdout = Row::new("18-close-stdout").talk(closes_stdout);
+    closes_its_stdout = Row::new("18-close-stdout").talk(closes_stdout).relay_talk(closes_stdout_and_is_ended).relay_status(143);
     tiny_writes = Row::new("20-tiny-writes");
     several_in_one_write = Row::new("21-two-in-one-write");
     list_changed = Row::new("23-list-changed");

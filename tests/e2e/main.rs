@@ -16,6 +16,7 @@ mod lifecycle;
 mod many;
 mod real;
 mod recovery;
+mod relay;
 mod reload;
 mod run;
 mod shapes;

@@ -52,8 +52,7 @@ fn attach(args: &AttachArgs, globals: &Globals) -> Result<u8, Failure> {
     let id = connection.send(&params, &[stdin, stdout]).map_err(here)?;
     let signals = Signals::catch(&[]).map_err(here)?;
     let mut shim = Shim { globals, watch: Watch::new(Link::of(connection), streams, signals), kill: None };
-    // What was sent is the daemon's, or nobody's: of a refusal the client hears the end of its streams.
-    shim.watch.streams.let_go().map_err(here)?;
+    // The streams are kept, too: a refusal is told on stdout, and this program leaves as soon as the conversation is over.
     let told = shim.answer_to(&id).map_err(|failure| Failure::other(doing.clone(), failure.message()))?;
     let result = match told {
         Step::Leave(status) => return Ok(status),
