@@ -190,11 +190,11 @@ fn over_the_connection(scene: &Arc<Scene>, containment: Containment) {
 
 on_both! {
     /// A call in flight at the close is finished within the drain, and has its one answer.
-    g11_a_slow_call_is_finished = |scene, containment| slow(scene, containment);
+    g11_a_slow_call_is_finished = slow;
     /// G19: a call that outlasts the drain is cancelled at the server, and answered with one error.
-    g11_g19_a_call_that_outlasts_the_drain = |scene, containment| outlasts(scene, containment);
-    g11_behind_the_boundary = |scene, containment| behind(scene, containment);
-    a_lost_client = |scene, containment| lost(scene, containment);
-    g39_a_client_that_does_not_read = |scene, containment| slow_reader(scene, containment);
-    g42_over_the_connection = |scene, containment| over_the_connection(scene, containment);
+    g11_g19_a_call_that_outlasts_the_drain = outlasts;
+    g11_behind_the_boundary = behind;
+    a_lost_client = lost;
+    g39_a_client_that_does_not_read = slow_reader;
+    g42_over_the_connection = over_the_connection;
 }
