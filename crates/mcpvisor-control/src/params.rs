@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 mod open;
 
 pub use open::{
-    Descriptor, Direct, IfClosing, IfOpen, Limits, Mode, ResourceLimit, Restart, ServerDefinition,
+    Descriptor, Direct, IfClosing, IfOpen, Limits, Mode, Prefix, ResourceLimit, Restart, ServerDefinition,
     SessionOpen,
 };
 
@@ -150,7 +150,8 @@ pub struct SessionShow {
     pub user: Option<u32>,
 }
 
-/// `session/attach`: speaks MCP with one exclusive server, whose one client it is. After the answer the connection carries MCP, and no
+/// `session/attach`: speaks MCP with the session's shared servers as one, with one of them, or with an exclusive server, whose one client
+/// it is then. After the answer the connection carries MCP, and no
 /// other request may be in flight on it. With `descriptors` the client's own are used instead, and the answer comes when the server is
 /// gone and the client has everything.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -164,10 +165,10 @@ pub struct SessionAttach {
     /// Its owner, where it is not the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// Which server; may be left out where there is one.
+    /// Which server; left out, all shared ones, or with `exclusive` the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerName>,
-    /// As its one client. Anything else is not supported yet.
+    /// As the one client of an exclusive server.
     #[serde(default)]
     pub exclusive: bool,
     /// `stdin` and `stdout`, in the order of the descriptors that were passed (SCM_RIGHTS) with this line's first byte.

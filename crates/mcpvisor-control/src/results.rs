@@ -210,8 +210,8 @@ pub struct Attached {
     pub key: SessionKey,
     /// Its generation.
     pub generation: u64,
-    /// The server.
-    pub server: ServerName,
+    /// The server; null where all shared servers of the session are one.
+    pub server: Option<ServerName>,
     /// With `descriptors`: which side ended first; null while the conversation lasts.
     pub first_end: Option<ConversationEnd>,
 }

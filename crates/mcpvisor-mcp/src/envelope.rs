@@ -29,6 +29,8 @@ pub enum Message<'a> {
     Response {
         /// The id that the answer names; `None` where it was null.
         id: Option<Id>,
+        /// The id as its sender wrote it.
+        raw_id: Option<&'a RawValue>,
         /// The result, or the error object.
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
@@ -107,8 +109,10 @@ impl<'a> Wire<'a> {
             (None, None) => return None,
         };
         match (id, outcome) {
-            (Some((id, _)), outcome) => Some(Message::Response { id: Some(id), outcome }),
-            (None, Err(error)) => Some(Message::Response { id: None, outcome: Err(error) }),
+            (Some((id, raw_id)), outcome) => {
+                Some(Message::Response { id: Some(id), raw_id: Some(raw_id), outcome })
+            }
+            (None, Err(error)) => Some(Message::Response { id: None, raw_id: None, outcome: Err(error) }),
             (None, Ok(_)) => None,
         }
     }

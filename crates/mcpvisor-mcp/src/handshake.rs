@@ -2,9 +2,11 @@
 //!
 //! `initialize` is sent first: servers of both eras lock to the first that they see, and legacy clients are the many. A server
 //! that refuses it as one of the modern era would is asked with `server/discover`.
+use crate::listing::ListKind;
 use crate::text::printable;
-use crate::version::{Era, LEGACY, MODERN, OFFERED};
+use crate::version::{Era, EraChoice, LEGACY, MODERN, OFFERED};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
@@ -17,16 +19,47 @@ const UNSUPPORTED_VERSION: i64 = -32022;
 const MODERN_REFUSALS: [i64; 4] = [UNSUPPORTED_VERSION, -32601, -32600, -32602];
 
 /// What was agreed with the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Negotiated {
     /// How it is spoken to.
     pub era: Era,
     /// The protocol's revision.
     pub protocol: Arc<str>,
-    /// It says that it has tools.
-    pub tools: bool,
+    /// What it says that it has.
+    pub offers: Offers,
     /// Its own name and version, where it told them; made printable.
     pub server: Option<(String, String)>,
+    /// Its answer, untouched: the result of `initialize`, or of `server/discover`.
+    pub raw: Arc<RawValue>,
+}
+
+/// What a server says that it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offers {
+    /// Tools.
+    pub tools: bool,
+    /// Prompts.
+    pub prompts: bool,
+    /// Resources and templates of them.
+    pub resources: bool,
+    /// A client may subscribe to a resource.
+    pub subscribe: bool,
+    /// It sends messages of its log.
+    pub logging: bool,
+    /// It completes arguments.
+    pub completions: bool,
+}
+
+impl Offers {
+    /// Whether it has what is listed.
+    #[must_use]
+    pub fn lists(self, kind: ListKind) -> bool {
+        match kind {
+            ListKind::Tools => self.tools,
+            ListKind::Prompts => self.prompts,
+            ListKind::Resources | ListKind::Templates => self.resources,
+        }
+    }
 }
 
 /// Why a server can't be spoken to.
@@ -119,7 +152,35 @@ struct DiscoverMeta {
 
 #[derive(Deserialize, Default)]
 struct Capabilities {
-    tools: Option<serde::de::IgnoredAny>,
+    tools: Option<IgnoredAny>,
+    prompts: Option<IgnoredAny>,
+    resources: Option<ResourcesCapability>,
+    logging: Option<IgnoredAny>,
+    completions: Option<IgnoredAny>,
+}
+
+/// Anything that is there; only an object's `subscribe: true` says more.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ResourcesCapability {
+    Object {
+        #[serde(default)]
+        subscribe: bool,
+    },
+    Other(IgnoredAny),
+}
+
+impl From<Capabilities> for Offers {
+    fn from(said: Capabilities) -> Self {
+        Self {
+            tools: said.tools.is_some(),
+            prompts: said.prompts.is_some(),
+            subscribe: matches!(said.resources, Some(ResourcesCapability::Object { subscribe: true })),
+            resources: said.resources.is_some(),
+            logging: said.logging.is_some(),
+            completions: said.completions.is_some(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -128,12 +189,13 @@ struct Supported {
 }
 
 /// The answer to `initialize`.
-pub(crate) fn initialize_answered(outcome: Result<&RawValue, &RawValue>) -> Step {
+pub(crate) fn initialize_answered(outcome: Result<&RawValue, &RawValue>, era: EraChoice) -> Step {
     let result = match outcome {
         Ok(result) => result,
-        Err(error) => return initialize_refused(error),
+        Err(error) => return initialize_refused(error, era),
     };
-    let result: InitializeResult<'_> = match serde_json::from_str(result.get()) {
+    let raw = result;
+    let result: InitializeResult<'_> = match serde_json::from_str(raw.get()) {
         Ok(result) => result,
         Err(error) => return bad_answer("initialize", &error),
     };
@@ -146,19 +208,20 @@ pub(crate) fn initialize_answered(outcome: Result<&RawValue, &RawValue>) -> Step
     Step::Done(Negotiated {
         era: Era::Legacy,
         protocol: result.protocol_version.into(),
-        tools: result.capabilities.tools.is_some(),
+        offers: result.capabilities.into(),
         server: result.server_info.as_ref().and_then(identity),
+        raw: Arc::from(raw.to_owned()),
     })
 }
 
-fn initialize_refused(error: &RawValue) -> Step {
+fn initialize_refused(error: &RawValue, era: EraChoice) -> Step {
     let error: RpcError = match serde_json::from_str(error.get()) {
         Ok(error) => error,
         Err(error) => return bad_answer("initialize", &error),
     };
     let supported = error.supported();
     let refused = error.refused();
-    if !MODERN_REFUSALS.contains(&error.code) {
+    if era == EraChoice::Legacy || !MODERN_REFUSALS.contains(&error.code) {
         return Step::Failed(refused);
     }
     match supported {
@@ -170,19 +233,27 @@ fn initialize_refused(error: &RawValue) -> Step {
     }
 }
 
-/// The answer to `server/discover`, which was sent after `initialize` had been refused with `refusal`.
-pub(crate) fn discover_answered(outcome: Result<&RawValue, &RawValue>, refusal: HandshakeError) -> Step {
+/// The answer to `server/discover`; where it was sent after `initialize` had been refused, that error explains more than the second.
+pub(crate) fn discover_answered(
+    outcome: Result<&RawValue, &RawValue>,
+    refusal: Option<HandshakeError>,
+) -> Step {
     let result = match outcome {
         Ok(result) => result,
         Err(error) => {
-            let supported = serde_json::from_str::<RpcError>(error.get()).ok().and_then(|e| e.supported());
-            return Step::Failed(match supported {
+            let error = serde_json::from_str::<RpcError>(error.get());
+            return Step::Failed(match error.as_ref().ok().and_then(RpcError::supported) {
                 Some(supported) => no_common(&MODERN.join(", "), &supported),
-                None => refusal,
+                None => match (refusal, error) {
+                    (Some(refusal), _) => refusal,
+                    (None, Ok(error)) => error.refused(),
+                    (None, Err(error)) => return bad_answer("server/discover", &error),
+                },
             });
         }
     };
-    let result: DiscoverResult = match serde_json::from_str(result.get()) {
+    let raw = result;
+    let result: DiscoverResult = match serde_json::from_str(raw.get()) {
         Ok(result) => result,
         Err(error) => return bad_answer("server/discover", &error),
     };
@@ -193,8 +264,9 @@ pub(crate) fn discover_answered(outcome: Result<&RawValue, &RawValue>, refusal: 
     Step::Done(Negotiated {
         era: Era::Modern,
         protocol: version.into(),
-        tools: result.capabilities.tools.is_some(),
+        offers: result.capabilities.into(),
         server: server.as_ref().and_then(identity),
+        raw: Arc::from(raw.to_owned()),
     })
 }
 

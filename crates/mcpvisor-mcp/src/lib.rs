@@ -17,25 +17,34 @@
 //! | [`version`] | the revisions and the two eras |
 //! | [`handshake`] | what a server's answer to the handshake means |
 //! | [`peer`] | the conversation: pending requests, cancellation, late answers |
-//! | [`tools`] | pages of `tools/list` |
+//! | [`listing`] | pages of tools, prompts and resources |
+//! | [`result`] | the form of a call's result |
+//! | [`splice`] | a line with some parts replaced |
+//! | [`endpoint`] | the server's side of a conversation with one client, in front of several servers |
+//! | [`catalogue`] | the names under which several servers' offers are published |
 //! | [`relay`] | a conversation that passes through unchanged, followed just enough to settle it |
 //! | [`text`] | showing untrusted bytes on a terminal |
+pub mod catalogue;
+pub mod endpoint;
 pub mod envelope;
 pub mod framing;
 pub mod handshake;
 pub mod id;
+pub mod listing;
 pub mod outgoing;
 pub mod peer;
 pub mod relay;
+pub mod result;
 pub mod salvage;
+pub mod splice;
 pub mod text;
-pub mod tools;
 pub mod version;
 
 pub use envelope::{Message, NoiseKind};
 pub use framing::{Frame, Framer, TooLong};
 pub use handshake::{HandshakeError, Negotiated};
 pub use id::Id;
+pub use listing::{Item, ListKind, Pages};
 pub use peer::{Answer, Peer, PeerEvent, RequestNumber};
-pub use tools::{Tool, ToolPages};
-pub use version::Era;
+
+pub use version::{Era, EraChoice};

@@ -40,7 +40,7 @@ struct Empty {}
 struct InitializeParams {
     #[serde(rename = "protocolVersion")]
     protocol_version: &'static str,
-    capabilities: Empty,
+    capabilities: serde_json::Value,
     #[serde(rename = "clientInfo")]
     client_info: Implementation<'static>,
 }
@@ -74,6 +74,14 @@ struct DiscoverParams<'a> {
 struct ListParams<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    _meta: Option<Meta<'a>>,
+}
+
+#[derive(Serialize)]
+struct WithMeta<'a> {
+    #[serde(flatten)]
+    params: &'a serde_json::Map<String, serde_json::Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     _meta: Option<Meta<'a>>,
 }
@@ -113,12 +121,18 @@ struct ErrorObject<'a> {
     message: &'a str,
 }
 
-/// `initialize`, offering the newest legacy revision and no capability.
+/// `initialize`, offering the newest legacy revision, and what a client may have that is attached later: what that one lacks is
+/// answered with an error at once.
 pub fn initialize(id: &str) -> Vec<u8> {
+    let capabilities = serde_json::json!({
+        "roots": { "listChanged": true },
+        "sampling": { "tools": {} },
+        "elicitation": { "form": {}, "url": {} },
+    });
     request(
         id,
         "initialize",
-        InitializeParams { protocol_version: OFFERED, capabilities: Empty {}, client_info: CLIENT },
+        InitializeParams { protocol_version: OFFERED, capabilities, client_info: CLIENT },
     )
 }
 
@@ -132,10 +146,25 @@ pub fn discover(id: &str, protocol: &str) -> Vec<u8> {
     request(id, "server/discover", DiscoverParams { _meta: Meta::of(None, Some(protocol)) })
 }
 
-/// `tools/list`. `modern` is the revision of a modern server, which every request names.
-pub fn tools_list(id: &str, cursor: Option<&str>, modern: Option<&str>) -> Vec<u8> {
+/// A page of a list. `modern` is the revision of a modern server, which every request names.
+pub fn list(id: &str, method: &'static str, cursor: Option<&str>, modern: Option<&str>) -> Vec<u8> {
     let meta = modern.map(|_| Meta::of(None, modern));
-    request(id, "tools/list", ListParams { cursor, _meta: meta })
+    request(id, method, ListParams { cursor, _meta: meta })
+}
+
+/// Any request with parameters that are an object.
+pub fn request_with(
+    id: &str,
+    method: &'static str,
+    params: &serde_json::Map<String, serde_json::Value>,
+    modern: Option<&str>,
+) -> Vec<u8> {
+    request(id, method, WithMeta { params, _meta: modern.map(|_| Meta::of(None, modern)) })
+}
+
+/// A string as JSON.
+pub fn quoted(text: &str) -> Vec<u8> {
+    serde_json::Value::from(text).to_string().into_bytes()
 }
 
 /// `tools/call`, with the request's id as its progress token. The arguments stay as they are, but for line ends between tokens,
@@ -210,7 +239,7 @@ mod tests {
     fn the_handshakes_lines() {
         assert_eq!(
             text(initialize("mcpvisor-1")),
-            r#"{"jsonrpc":"2.0","id":"mcpvisor-1","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"mcpvisor","version":"VERSION"}}}"#
+            r#"{"jsonrpc":"2.0","id":"mcpvisor-1","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true},"sampling":{"tools":{}}},"clientInfo":{"name":"mcpvisor","version":"VERSION"}}}"#
         );
         assert_eq!(text(initialized()), r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
         assert_eq!(
@@ -222,15 +251,15 @@ mod tests {
     #[test]
     fn requests_about_tools() {
         assert_eq!(
-            text(tools_list("a", None, None)),
+            text(list("a", "tools/list", None, None)),
             r#"{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{}}"#
         );
         assert_eq!(
-            text(tools_list("a", Some("p\"2"), None)),
-            r#"{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"cursor":"p\"2"}}"#
+            text(list("a", "prompts/list", Some("p\"2"), None)),
+            r#"{"jsonrpc":"2.0","id":"a","method":"prompts/list","params":{"cursor":"p\"2"}}"#
         );
         assert!(
-            text(tools_list("a", None, Some("2026-07-28")))
+            text(list("a", "tools/list", None, Some("2026-07-28")))
                 .contains(r#""params":{"_meta":{"io.modelcontext"#)
         );
         assert_eq!(

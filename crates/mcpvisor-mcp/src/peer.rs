@@ -5,15 +5,18 @@ use crate::envelope::Message;
 use crate::framing::TooLong;
 use crate::handshake::{HandshakeError, Negotiated, Step, discover_answered, initialize_answered};
 use crate::id::Id;
+use crate::listing::ListKind;
 use crate::outgoing;
 use crate::salvage::salvage;
+use crate::splice::splice;
 use crate::text::printable;
-use crate::version::Era;
+use crate::version::{Era, EraChoice, MODERN};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::fmt;
 
-pub use events::{Answer, Cancelled, Counters, NotReady, PeerEvent, Sent};
+pub use events::{Answer, Asked, Cancelled, Counters, Forward, NotReady, PeerEvent, Sent, Told};
 
 /// By this our ids are told from any that a server or a client makes up.
 const PREFIX: &str = "mcpvisor-";
@@ -30,8 +33,8 @@ pub struct RequestNumber(u64);
 
 /// The machine for one server. `T` is whoever waits for an answer.
 ///
-/// - commands: [`Peer::begin`], [`Peer::list_tools`], [`Peer::call_tool`], [`Peer::cancel`], [`Peer::withdraw`], [`Peer::settle`],
-///   [`Peer::fail_all`]
+/// - commands: [`Peer::begin`], [`Peer::list`], [`Peer::call_tool`], [`Peer::request_with`], [`Peer::forward`], [`Peer::cancel`],
+///   [`Peer::withdraw`], [`Peer::settle`], [`Peer::fail_all`]
 /// - inputs: [`Peer::handle_line`], [`Peer::handle_message`], [`Peer::handle_too_long`]
 /// - getters: [`Peer::negotiated`], [`Peer::in_flight`], [`Peer::counters`], [`Peer::noise`]
 #[derive(Debug)]
@@ -49,11 +52,31 @@ pub struct Peer<T> {
 #[derive(Debug)]
 enum Phase {
     New,
-    Initializing(u64),
-    /// The error is what `initialize` was refused with.
-    Discovering(u64, HandshakeError),
+    Initializing(u64, EraChoice),
+    /// The error is what `initialize` was refused with, where it was tried.
+    Discovering(u64, Option<HandshakeError>),
     Ready(Negotiated),
     Failed,
+}
+
+/// The token that a `notifications/progress` carries.
+#[derive(Deserialize)]
+struct Progress<'a> {
+    #[serde(borrow, rename = "progressToken")]
+    token: &'a RawValue,
+}
+
+/// The request that a modern notification belongs to.
+#[derive(Deserialize)]
+struct Subscribed<'a> {
+    #[serde(borrow, rename = "_meta")]
+    meta: SubscribedMeta<'a>,
+}
+
+#[derive(Deserialize)]
+struct SubscribedMeta<'a> {
+    #[serde(borrow, rename = "io.modelcontextprotocol/subscriptionId")]
+    id: &'a RawValue,
 }
 
 impl fmt::Display for RequestNumber {
@@ -78,21 +101,52 @@ impl<T> Default for Peer<T> {
 
 impl<T> Peer<T> {
     /// Begins the handshake: the line to write, or `None` if it was begun before.
-    pub fn begin(&mut self) -> Option<Vec<u8>> {
+    pub fn begin(&mut self, era: EraChoice) -> Option<Vec<u8>> {
         if !matches!(self.phase, Phase::New) {
             return None;
         }
         let number = self.number();
-        self.phase = Phase::Initializing(number.0);
+        if era == EraChoice::Modern {
+            self.phase = Phase::Discovering(number.0, None);
+            return Some(outgoing::discover(&number.to_string(), MODERN[MODERN.len() - 1]));
+        }
+        self.phase = Phase::Initializing(number.0, era);
         Some(outgoing::initialize(&number.to_string()))
     }
 
-    /// Asks for a page of the tools.
+    /// Asks for a page of a list.
     ///
     /// # Errors
     /// Before the handshake is done.
-    pub fn list_tools(&mut self, token: T, cursor: Option<&str>) -> Result<Sent, NotReady<T>> {
-        self.request(token, |id, modern| outgoing::tools_list(id, cursor, modern))
+    pub fn list(&mut self, token: T, kind: ListKind, cursor: Option<&str>) -> Result<Sent, NotReady<T>> {
+        self.request(token, |id, modern| outgoing::list(id, kind.method(), cursor, modern))
+    }
+
+    /// A request of ours with parameters that are an object. The revision of a modern server, which every request names, is added.
+    ///
+    /// # Errors
+    /// Before the handshake is done.
+    pub fn request_with(
+        &mut self,
+        token: T,
+        method: &'static str,
+        params: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Sent, NotReady<T>> {
+        self.request(token, |id, modern| outgoing::request_with(id, method, params, modern))
+    }
+
+    /// Passes a client's request on: its id, and its progress token where it has one, become ours; all else is left as it is.
+    ///
+    /// # Errors
+    /// Before the handshake is done.
+    pub fn forward(&mut self, token: T, forward: &Forward<'_>) -> Result<Sent, NotReady<T>> {
+        self.request(token, |id, _| {
+            let id = outgoing::quoted(id);
+            let mut parts = vec![(forward.id.clone(), id.as_slice())];
+            parts.extend(forward.progress.clone().map(|span| (span, id.as_slice())));
+            parts.extend(forward.rename.as_ref().map(|(span, with)| (span.clone(), &**with)));
+            splice(&forward.line, &mut parts)
+        })
     }
 
     /// Calls a tool.
@@ -137,23 +191,31 @@ impl<T> Peer<T> {
         pending.into_iter().map(|(_, token)| token).collect()
     }
 
-    /// A line of the server, as the framer gives it.
-    pub fn handle_line(&mut self, line: &[u8]) -> Vec<PeerEvent<T>> {
-        self.handle_message(&Message::parse(line), line)
+    #[cfg(test)]
+    pub(crate) fn handle_line<'a>(&mut self, line: &'a [u8]) -> Vec<PeerEvent<'a, T>> {
+        // Messages of tests live as long as the test does.
+        self.handle_message(Box::leak(Box::new(Message::parse(line))), line)
     }
 
-    /// A message of the server that is parsed already, and the line that it was.
-    pub fn handle_message(&mut self, message: &Message<'_>, line: &[u8]) -> Vec<PeerEvent<T>> {
+    /// A message of the server, and the line that it was.
+    pub fn handle_message<'a>(&mut self, message: &'a Message<'a>, line: &'a [u8]) -> Vec<PeerEvent<'a, T>> {
         match message {
-            Message::Response { id, outcome } => self.response(id.as_ref(), *outcome),
-            Message::Notification { method, .. } => {
+            Message::Response { id, raw_id, outcome } => {
+                let answer = Answer::Line { line, raw_id: *raw_id, outcome: *outcome };
+                self.response(id.as_ref(), *outcome, answer)
+            }
+            Message::Notification { method, params } => {
                 self.counters.notifications += 1;
-                match &**method {
-                    "notifications/tools/list_changed" => vec![PeerEvent::ToolsChanged],
-                    _ => Vec::new(),
+                let about = params.and_then(|params| self.named(method, params));
+                let told = PeerEvent::Told(Told { line, method, params: *params, about });
+                match ListKind::of_change(method) {
+                    Some(kind) => vec![PeerEvent::Changed(kind), told],
+                    None => vec![told],
                 }
             }
-            Message::Request { raw_id, method, .. } => self.server_request(raw_id, method),
+            Message::Request { raw_id, method, params, .. } => {
+                self.server_request(Asked { line, raw_id, method, params: *params })
+            }
             Message::Noise(_) => {
                 self.keep_noise(line);
                 Vec::new()
@@ -162,7 +224,7 @@ impl<T> Peer<T> {
     }
 
     /// A line of the server over `cap` bytes: fails the request that it answers, where that can be told.
-    pub fn handle_too_long(&mut self, line: &TooLong, cap: usize) -> Vec<PeerEvent<T>> {
+    pub fn handle_too_long(&mut self, line: &TooLong, cap: usize) -> Vec<PeerEvent<'static, T>> {
         self.counters.too_long += 1;
         let found = salvage(line);
         if found.method {
@@ -205,6 +267,11 @@ impl<T> Peer<T> {
             Phase::Ready(negotiated) => Some(negotiated),
             _ => None,
         }
+    }
+
+    /// Who waits for a request's answer.
+    pub fn waiter(&self, number: RequestNumber) -> Option<&T> {
+        self.pending.get(&number.0)
     }
 
     /// Requests that wait for their answers, the handshake's not counted.
@@ -253,7 +320,7 @@ impl<T> Peer<T> {
     }
 
     fn is_handshake(&self, number: u64) -> bool {
-        matches!(self.phase, Phase::Initializing(current) | Phase::Discovering(current, _) if current == number)
+        matches!(self.phase, Phase::Initializing(current, _) | Phase::Discovering(current, _) if current == number)
     }
 
     /// The number of an id of ours, whether it is pending or not. A server that turns strings into numbers where it can leaves
@@ -268,7 +335,7 @@ impl<T> Peer<T> {
     /// The only request that an answer without an id can mean.
     fn only_pending(&self) -> Option<u64> {
         let handshake = match self.phase {
-            Phase::Initializing(number) | Phase::Discovering(number, _) => Some(number),
+            Phase::Initializing(number, _) | Phase::Discovering(number, _) => Some(number),
             _ => None,
         };
         let mut candidates = self.pending.keys().copied().chain(handshake);
@@ -278,7 +345,12 @@ impl<T> Peer<T> {
         }
     }
 
-    fn response(&mut self, id: Option<&Id>, outcome: Result<&RawValue, &RawValue>) -> Vec<PeerEvent<T>> {
+    fn response<'a>(
+        &mut self,
+        id: Option<&Id>,
+        outcome: Result<&RawValue, &RawValue>,
+        answer: Answer<'a>,
+    ) -> Vec<PeerEvent<'a, T>> {
         let number = match id {
             Some(id) => self.number_of(id),
             None => self.only_pending(),
@@ -288,14 +360,12 @@ impl<T> Peer<T> {
             return Vec::new();
         };
         if let Some(token) = self.take(number) {
-            let answer = match outcome {
-                Ok(result) => Answer::Result(result.to_owned()),
-                Err(error) => Answer::Error(error.to_owned()),
-            };
             return vec![PeerEvent::Answered { token, answer }];
         }
         match std::mem::replace(&mut self.phase, Phase::Failed) {
-            Phase::Initializing(current) if current == number => self.advance(initialize_answered(outcome)),
+            Phase::Initializing(current, era) if current == number => {
+                self.advance(initialize_answered(outcome, era))
+            }
             Phase::Discovering(current, refusal) if current == number => {
                 self.advance(discover_answered(outcome, refusal))
             }
@@ -306,13 +376,13 @@ impl<T> Peer<T> {
         }
     }
 
-    fn late(&mut self) -> Vec<PeerEvent<T>> {
+    fn late<'a>(&mut self) -> Vec<PeerEvent<'a, T>> {
         self.counters.late += 1;
         self.owed = self.owed.saturating_sub(1);
         Vec::new()
     }
 
-    fn advance(&mut self, step: Step) -> Vec<PeerEvent<T>> {
+    fn advance<'a>(&mut self, step: Step) -> Vec<PeerEvent<'a, T>> {
         match step {
             Step::Done(negotiated) => {
                 self.phase = Phase::Ready(negotiated.clone());
@@ -329,7 +399,7 @@ impl<T> Peer<T> {
             }
             Step::Discover(version, refusal) => {
                 let number = self.number();
-                self.phase = Phase::Discovering(number.0, refusal);
+                self.phase = Phase::Discovering(number.0, Some(refusal));
                 vec![PeerEvent::Send(outgoing::discover(&number.to_string(), version))]
             }
         }
@@ -343,17 +413,30 @@ impl<T> Peer<T> {
         allowed
     }
 
-    fn server_request(&mut self, raw_id: &RawValue, method: &str) -> Vec<PeerEvent<T>> {
-        if !self.may_request(raw_id) {
+    fn server_request<'a>(&mut self, asked: Asked<'a>) -> Vec<PeerEvent<'a, T>> {
+        if !self.may_request(asked.raw_id) {
             return Vec::new();
         }
         self.counters.server_requests += 1;
-        // No capability was declared, so anything but a ping is answered at once: a server that waits for `roots/list` would
-        // stay alive for seconds after its input has ended.
-        vec![PeerEvent::Send(match method {
-            "ping" => outgoing::empty_result(raw_id),
-            _ => outgoing::error(raw_id, outgoing::METHOD_NOT_FOUND, "mcpvisor offers no client feature"),
-        })]
+        match asked.method {
+            "ping" => vec![PeerEvent::Send(outgoing::empty_result(asked.raw_id))],
+            _ => vec![PeerEvent::Asked(asked)],
+        }
+    }
+
+    /// The request of ours, still unanswered, that a notification names.
+    fn named<'a>(&self, method: &str, params: &'a RawValue) -> Option<(RequestNumber, &'a RawValue)> {
+        let raw = if method == "notifications/progress" {
+            let Progress { token } = serde_json::from_str(params.get()).ok()?;
+            token
+        } else if self.negotiated().is_some_and(|negotiated| negotiated.era == Era::Modern) {
+            let Subscribed { meta: SubscribedMeta { id } } = serde_json::from_str(params.get()).ok()?;
+            id
+        } else {
+            return None;
+        };
+        let number = self.number_of(&Id::from_json(raw.get())?)?;
+        self.pending.contains_key(&number).then_some((RequestNumber(number), raw))
     }
 
     fn keep_noise(&mut self, line: &[u8]) {

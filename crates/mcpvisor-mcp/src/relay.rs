@@ -23,6 +23,7 @@ pub mod scan;
 mod server;
 
 pub use own::Because;
+pub(crate) use own::error as error_line;
 
 use key::Key;
 use scan::{Kind, Scanner};

@@ -9,6 +9,18 @@ pub enum Era {
     Modern,
 }
 
+/// How the handshake with a server begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum EraChoice {
+    /// With `initialize`, and with `server/discover` where that is refused as a modern server would.
+    #[default]
+    Auto,
+    /// With `initialize` only.
+    Legacy,
+    /// With `server/discover` only.
+    Modern,
+}
+
 /// The legacy revisions that are known, oldest first.
 pub const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", OFFERED];
 /// The modern revisions that are known, oldest first.

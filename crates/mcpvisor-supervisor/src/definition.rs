@@ -16,7 +16,7 @@ pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
     }
     request.tenant.hash(&mut hash);
     request.labels.hash(&mut hash);
-    request.drain.hash(&mut hash);
+    (request.drain, request.prefix).hash(&mut hash);
     for server in &request.servers {
         (&server.name, &server.program, &server.args, &server.cwd).hash(&mut hash);
         for variable in &server.env {
@@ -32,7 +32,7 @@ pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
             (credentials.uid, credentials.gid, &credentials.groups).hash(&mut hash);
         }
         (server.memory_max, server.pids_max, server.max_in_flight).hash(&mut hash);
-        (server.mode, server.required, server.restart).hash(&mut hash);
+        (server.mode, server.era, server.required, server.restart).hash(&mut hash);
         (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
         (server.stdin_grace, server.term_grace, server.kill_wait).hash(&mut hash);
     }

@@ -4,7 +4,6 @@
 //! driver of its pure machine in `mcpvisor-lifecycle`. The kernel's handles are the reaper's, in `mcpvisor-process`: an
 //! actor that is lost takes nothing with it, and acknowledges nothing.
 pub mod api;
-mod catalogue;
 mod certificate;
 mod clock;
 mod core;
@@ -23,7 +22,9 @@ mod stderr_log;
 mod supervisor;
 
 pub use api::*;
-pub use supervisor::{AttachStreams, Attachable, Attachment, Supervisor};
+pub use mcpvisor_mcp::EraChoice;
+pub use mcpvisor_mcp::catalogue::Prefix;
+pub use supervisor::{AttachStreams, Attachable, Attachment, Progress, Supervisor};
 
 #[cfg(test)]
 mod tests;

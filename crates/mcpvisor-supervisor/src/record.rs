@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::recovery::Former;
 use crate::relay::Connection;
+use crate::relay::attached::Slot;
 use crate::relay::exclusive::Relay;
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
@@ -14,6 +15,7 @@ use mcpvisor_lifecycle::registry::Left;
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
+use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_mcp::text::printable;
 use mcpvisor_process::{ContainmentKind, Exit, LeftId, ScopeId};
 use ractor::ActorRef;
@@ -46,6 +48,10 @@ pub(crate) struct SessionRecord {
     pub(crate) scope: Arc<str>,
     pub(crate) gate: Gate,
     pub(crate) servers: Vec<Arc<ServerRecord>>,
+    /// How the names of its servers' tools and prompts are published.
+    pub(crate) prefix: Prefix,
+    /// The client of its shared servers.
+    pub(crate) slot: Slot,
     /// A former daemon had it; this one only brings it to its end.
     pub(crate) former: Option<FormerScope>,
     live: Mutex<SessionLive>,
@@ -89,6 +95,8 @@ impl SessionRecord {
             scope: scope_name(id),
             gate: Gate::default(),
             servers: servers.collect(),
+            prefix: request.prefix,
+            slot: Slot::default(),
             former: None,
             live: Mutex::new(SessionLive {
                 state: SessionState::Starting,
@@ -121,6 +129,8 @@ impl SessionRecord {
             scope: scope_name(former.id),
             gate: Gate::default(),
             servers: servers.collect(),
+            prefix: Prefix::default(),
+            slot: Slot::default(),
             former: Some(FormerScope { left: former.left, containment: former.containment, kill_wait }),
             key: former.key,
             live: Mutex::new(SessionLive {
@@ -207,7 +217,8 @@ impl SessionRecord {
             attached: Some(if self.direct {
                 usize::from(!self.has_ended())
             } else {
-                self.relays().iter().filter(|relay| relay.is_attached()).count()
+                let relayed = self.relays().iter().filter(|relay| relay.is_attached()).count();
+                relayed + usize::from(self.slot.client().is_some())
             }),
             in_flight,
             containment: self.containment(containment),
@@ -358,6 +369,11 @@ impl ServerRecord {
     pub(crate) fn connection(&self) -> Option<Connection> {
         let live = self.live();
         live.connection.clone().filter(|_| live.state == ServerState::Ready)
+    }
+
+    /// The connection, whatever the server's state is.
+    pub(crate) fn any_connection(&self) -> Option<Connection> {
+        self.live().connection.clone()
     }
 
     fn view(&self, clock: Clock) -> ServerView {

@@ -6,6 +6,7 @@
 //!
 //! Everything is bounded: the longest line, the calls that wait, the lines that are queued for a server that does not read. What
 //! exceeds a bound is refused with [`CallError::Overloaded`], or dropped and counted.
+pub(crate) mod attached;
 pub(crate) mod exclusive;
 pub(crate) mod hangup;
 mod outbox;
@@ -13,9 +14,13 @@ mod reader;
 pub(crate) mod scratch;
 mod shared;
 
-use mcpvisor_mcp::{HandshakeError, Negotiated, Peer, RequestNumber, Tool, ToolPages};
+use attached::{Attached, Slot};
+use exclusive::End;
+use mcpvisor_mcp::endpoint::CallKey;
+use mcpvisor_mcp::peer::{Forward, NotReady, Sent};
+use mcpvisor_mcp::{EraChoice, HandshakeError, Item, ListKind, Negotiated, Pages, Peer, RequestNumber};
 use serde_json::value::RawValue;
-use shared::{Shared, Waiter, lock};
+use shared::{Shared, Told, Waiter, lock};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,6 +32,8 @@ use tokio::sync::oneshot;
 pub(crate) struct ConnectionOptions {
     /// The longest line of the server, in bytes.
     pub(crate) max_line: usize,
+    /// How the handshake begins.
+    pub(crate) era: EraChoice,
     /// The most requests that wait for an answer.
     pub(crate) max_pending: usize,
     /// The most lines that wait to be written.
@@ -37,7 +44,13 @@ pub(crate) struct ConnectionOptions {
 
 impl Default for ConnectionOptions {
     fn default() -> Self {
-        Self { max_line: 64 << 20, max_pending: 1024, max_queued_lines: 1024, max_queued_bytes: 4 << 20 }
+        Self {
+            max_line: 64 << 20,
+            era: EraChoice::Auto,
+            max_pending: 1024,
+            max_queued_lines: 1024,
+            max_queued_bytes: 4 << 20,
+        }
     }
 }
 
@@ -45,19 +58,6 @@ impl Default for ConnectionOptions {
 #[derive(Clone)]
 pub(crate) struct Connection {
     shared: Arc<Shared>,
-}
-
-/// What was agreed with the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Handshake {
-    /// `legacy` or `modern`.
-    pub(crate) era: &'static str,
-    /// The protocol's revision, for instance `2025-11-25`.
-    pub(crate) protocol: String,
-    /// The server says that it has tools.
-    pub(crate) tools: bool,
-    /// The server's own name and version, made printable.
-    pub(crate) server: Option<(String, String)>,
 }
 
 /// Why a request has no result.
@@ -108,7 +108,7 @@ pub(crate) struct ConnectionStats {
 impl Connection {
     /// Takes the daemon's ends of the server's pipes, which are non-blocking, and starts the tasks on the current runtime.
     /// `on_end` is called once when stdout has ended or can't be read any more, on a task of the runtime, after every pending call
-    /// has been failed; not after [`Connection::end`].
+    /// has been failed; not after [`Connection::end`]. What the server says that is no answer goes to the client in `slot`.
     ///
     /// # Errors
     /// If a pipe is not non-blocking, or can't be watched.
@@ -116,10 +116,12 @@ impl Connection {
         stdin: OwnedFd,
         stdout: OwnedFd,
         options: ConnectionOptions,
+        slot: Slot,
         on_end: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Self> {
-        let (stdin, stdout) = (Arc::new(sender(stdin)?), Arc::new(receiver(stdout)?));
-        let shared = Arc::new(Shared::new(stdin, stdout.clone(), options, on_end));
+        check_nonblocking(&stdin)?;
+        let (stdin, stdout) = (Arc::new(End::writing(stdin)?), Arc::new(receiver(stdout)?));
+        let shared = Arc::new(Shared::new(stdin, stdout.clone(), options, slot, on_end));
         shared.hold(tokio::spawn(reader::run(shared.clone(), stdout)).abort_handle());
         shared.hold(tokio::spawn(outbox::run(shared.clone())).abort_handle());
         Ok(Self { shared })
@@ -127,7 +129,7 @@ impl Connection {
 
     /// Agrees with the server on a revision. Has no timeout of its own. Cancel safe: a later call waits for the same handshake,
     /// and once it is done gets the same outcome.
-    pub(crate) async fn handshake(&self) -> Result<Handshake, HandshakeError> {
+    pub(crate) async fn handshake(&self) -> Result<Negotiated, HandshakeError> {
         self.shared.begin();
         let mut outcome = self.shared.handshake.subscribe();
         match outcome.wait_for(Option::is_some).await.as_deref() {
@@ -137,26 +139,32 @@ impl Connection {
         }
     }
 
-    /// The server's tools: kept until it says that they have changed, none if it says that it has none. Cancel safe.
-    pub(crate) async fn tools(&self) -> Result<Arc<[Tool]>, CallError> {
-        if let Some(tools) = self.shared.known_tools()? {
-            return Ok(tools);
+    /// The server's tools, prompts, resources or templates: kept until it says that they have changed, none if it says that it has
+    /// none. Cancel safe.
+    pub(crate) async fn items(&self, kind: ListKind) -> Result<Arc<[Item]>, CallError> {
+        if let Some(items) = self.known_items(kind)? {
+            return Ok(items);
         }
         // One listing at a time; who waited finds what the one before has brought.
         let _turn = self.shared.listing.lock().await;
-        if let Some(tools) = self.shared.known_tools()? {
-            return Ok(tools);
+        if let Some(items) = self.known_items(kind)? {
+            return Ok(items);
         }
-        let epoch = lock(&self.shared.state).tools_epoch;
-        let (mut pages, mut cursor) = (ToolPages::default(), None);
+        let epoch = self.shared.epoch(kind);
+        let (mut pages, mut cursor) = (Pages::new(kind), None);
         loop {
-            let page = self.request(|peer, waiter| peer.list_tools(waiter, cursor.as_deref())).await?;
+            let page = self.request(None, |peer, waiter| peer.list(waiter, kind, cursor.as_deref())).await?;
             cursor = pages.add(&page).map_err(|error| CallError::BadAnswer(error.to_string()))?;
             if cursor.is_none() {
-                let (tools, nameless) = pages.finish();
-                return Ok(self.shared.keep_tools(tools.into(), nameless, epoch));
+                let (items, nameless) = pages.finish();
+                return Ok(self.shared.keep_items(kind, items.into(), nameless, epoch));
             }
         }
+    }
+
+    /// The same where it is known without asking.
+    pub(crate) fn known_items(&self, kind: ListKind) -> Result<Option<Arc<[Item]>>, CallError> {
+        self.shared.known_items(kind)
     }
 
     /// Calls a tool: its result as it came, unchecked. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
@@ -165,8 +173,49 @@ impl Connection {
         &self,
         name: &str,
         arguments: Option<Box<RawValue>>,
+        progress: Option<Told>,
     ) -> Result<Box<RawValue>, CallError> {
-        self.request(move |peer, waiter| peer.call_tool(waiter, name, arguments.as_deref())).await
+        self.request(progress, move |peer, waiter| peer.call_tool(waiter, name, arguments.as_deref())).await
+    }
+
+    /// Any request of ours. Dropping the future cancels it.
+    pub(crate) async fn ask(
+        &self,
+        method: &'static str,
+        params: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Box<RawValue>, CallError> {
+        self.request(None, move |peer, waiter| peer.request_with(waiter, method, params)).await
+    }
+
+    /// Passes a client's request on; its answer goes to the client. Queued, and written by [`Connection::flush`].
+    pub(crate) fn forward(
+        &self,
+        client: &Arc<Attached>,
+        call: CallKey,
+        forward: &Forward<'_>,
+    ) -> Result<RequestNumber, CallError> {
+        let waiter = Waiter::Client(Arc::clone(client), call);
+        self.shared.queue_request(waiter, |peer, waiter| peer.forward(waiter, forward))
+    }
+
+    /// Gives a client's request up: tells the server with the client's own words, unless it was never written.
+    pub(crate) fn cancel(&self, number: RequestNumber, said: Option<(&[u8], mcpvisor_mcp::splice::Span)>) {
+        self.shared.cancel(number, "the client has given up", said);
+    }
+
+    /// A line for the server that wants no answer. Queued, and written by [`Connection::flush`].
+    pub(crate) fn tell(&self, line: Vec<u8>) {
+        self.shared.queue_line(line);
+    }
+
+    /// Writes what is queued as far as the server takes it; the rest follows by itself.
+    pub(crate) fn flush(&self) {
+        self.shared.flush();
+    }
+
+    /// What was agreed; none before the handshake is done.
+    pub(crate) fn negotiated(&self) -> Option<Negotiated> {
+        lock(&self.shared.state).peer.negotiated().cloned()
     }
 
     /// Closes the server's input. What is queued is written as far as the server takes it within a tenth of a second; it is not
@@ -179,6 +228,11 @@ impl Connection {
     /// too. Returns how many calls were pending.
     pub(crate) fn settle(&self, reason: impl Into<Arc<str>>) -> usize {
         self.shared.settle(&reason.into())
+    }
+
+    /// Whether both are the same connection.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// What is known now.
@@ -194,13 +248,11 @@ impl Connection {
 
     async fn request(
         &self,
-        make: impl FnOnce(
-            &mut Peer<Waiter>,
-            Waiter,
-        ) -> Result<mcpvisor_mcp::peer::Sent, mcpvisor_mcp::peer::NotReady<Waiter>>,
+        progress: Option<Told>,
+        make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
     ) -> Result<Box<RawValue>, CallError> {
         let (waiter, answer) = oneshot::channel();
-        let number = self.shared.send_request(waiter, make)?;
+        let number = self.shared.send_request(Waiter::Caller(waiter, progress), make)?;
         let mut pending = Pending { shared: &self.shared, number: Some(number) };
         let answer = answer.await;
         pending.number = None;
@@ -218,18 +270,7 @@ struct Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.shared.cancel(number, "the caller has given up");
-        }
-    }
-}
-
-impl From<Negotiated> for Handshake {
-    fn from(negotiated: Negotiated) -> Self {
-        Self {
-            era: negotiated.era.as_str(),
-            protocol: negotiated.protocol.to_string(),
-            tools: negotiated.tools,
-            server: negotiated.server,
+            self.shared.cancel(number, "the caller has given up", None);
         }
     }
 }
@@ -238,11 +279,6 @@ impl From<Negotiated> for Handshake {
 pub(crate) fn receiver(fd: OwnedFd) -> io::Result<pipe::Receiver> {
     check_nonblocking(&fd)?;
     pipe::Receiver::from_owned_fd_unchecked(fd)
-}
-
-fn sender(fd: OwnedFd) -> io::Result<pipe::Sender> {
-    check_nonblocking(&fd)?;
-    pipe::Sender::from_owned_fd_unchecked(fd)
 }
 
 fn check_nonblocking(fd: &OwnedFd) -> io::Result<()> {

@@ -13,7 +13,7 @@ use crate::certificate;
 use crate::clock::{Alarm, Clock};
 use crate::direct;
 use crate::record::{ServerRecord, SessionRecord};
-use crate::relay::{Connection, ConnectionOptions, Handshake};
+use crate::relay::{Connection, ConnectionOptions};
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::StderrLog;
 use mcpvisor_failpoints::{self as failpoints, Gate};
@@ -22,7 +22,7 @@ use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_lifecycle::server::{
     Failure, Mode, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState,
 };
-use mcpvisor_mcp::HandshakeError;
+use mcpvisor_mcp::{HandshakeError, ListKind, Negotiated};
 use mcpvisor_process::{
     Containment, Exit, LaunchError, LaunchErrorKind, Launched, ScopeFact, ScopeId, Stdio,
 };
@@ -45,7 +45,7 @@ pub(crate) enum ServerMsg {
     Urge(Urgency),
     RetryKill,
     Launched(Incarnation, Result<Launched, LaunchError>),
-    Handshake(Incarnation, Result<Handshake, HandshakeError>),
+    Handshake(Incarnation, Result<Negotiated, HandshakeError>),
     Scope(Incarnation, ScopeFact),
     OutputEnded(Incarnation),
     InputEnded(Incarnation),
@@ -89,6 +89,8 @@ pub(crate) struct Driver {
     hang_up: Option<direct::Watch>,
     /// Why the newest incarnation could not be used, in words, until it is reported.
     cause: Option<(&'static str, String)>,
+    /// What was agreed with the newest incarnation, until it is ready and a client that is attached is told.
+    renewed: Option<Negotiated>,
     /// The incarnation that runs and can't be spoken to: its launch is answered by its end.
     unusable: Option<Incarnation>,
     span: tracing::Span,
@@ -114,6 +116,7 @@ impl Actor for ServerActor {
             alarm: Alarm::default(),
             hang_up: None,
             cause: None,
+            renewed: None,
             unusable: None,
             span,
             spec,
@@ -346,8 +349,12 @@ impl Driver {
             } else {
                 let usual = ConnectionOptions::default();
                 let max_pending = record.spec.max_in_flight.unwrap_or(usual.max_pending);
-                let options = ConnectionOptions { max_line: record.spec.max_line, max_pending, ..usual };
-                let connection = Connection::start(stdin, stdout, options, on_end)?;
+                let (max_line, era) = (record.spec.max_line, record.spec.era);
+                let options = ConnectionOptions { max_line, era, max_pending, ..usual };
+                let connection = {
+                    let slot = self.arguments.session.slot.of(record.index);
+                    Connection::start(stdin, stdout, options, slot, on_end)?
+                };
                 record.live().connection = Some(connection);
             }
         }
@@ -372,7 +379,7 @@ impl Driver {
                 // is no worse a server; the next `tools` asks again.
                 Ok(handshake) => {
                     failpoints::pass(Gate::HandshakeAnswered).await;
-                    if let Err(error) = connection.tools().await {
+                    if let Err(error) = connection.items(ListKind::Tools).await {
                         tracing::debug!(%error, "the tools could not be listed at the start");
                     }
                     failpoints::pass(Gate::HandshakeListed).await;
@@ -387,14 +394,16 @@ impl Driver {
     fn shook_hands(
         &mut self,
         incarnation: Incarnation,
-        result: Result<Handshake, HandshakeError>,
+        result: Result<Negotiated, HandshakeError>,
     ) -> ServerEvent {
         match result {
             Ok(handshake) => {
                 if self.machine.incarnation() == Some(incarnation) {
                     let mut live = self.arguments.record.live();
-                    live.era = Some(handshake.era);
-                    live.protocol = Some(handshake.protocol);
+                    live.era = Some(handshake.era.as_str());
+                    live.protocol = Some(handshake.protocol.to_string());
+                    drop(live);
+                    self.renewed = Some(handshake);
                 }
                 ServerEvent::HandshakeDone { incarnation }
             }
@@ -479,6 +488,10 @@ impl Driver {
         let Some(failure) = failure else {
             if report == ServerReport::Ready {
                 self.cause = None;
+                let client = self.arguments.session.slot.client();
+                if let Some((client, negotiated)) = client.zip(self.renewed.take()) {
+                    client.server_ready(self.arguments.record.index, negotiated);
+                }
             }
             let _ = parent.send_message(SessionMsg::Server(name, report));
             return;

@@ -262,6 +262,9 @@ impl Driver {
                 relay.settle();
             }
         }
+        if let Some(client) = self.record.slot.client() {
+            client.settle();
+        }
     }
 
     fn changed(&self, state: SessionState) {
@@ -350,6 +353,7 @@ impl Core {
             live.state = state;
             live.actor = None;
         }
+        record.slot.session_over();
         record.servers.iter().for_each(|server| server.shrink());
         self.send(RegistryMsg::Event(RegistryEvent::SessionEnded { session: record.id, ended }));
     }

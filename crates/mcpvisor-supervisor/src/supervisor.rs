@@ -4,6 +4,7 @@ mod calls;
 mod failure;
 
 pub use attach::{AttachStreams, Attachable, Attachment};
+pub use calls::Progress;
 
 use self::failure::{failure, lost};
 use crate::api::{

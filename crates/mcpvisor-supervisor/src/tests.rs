@@ -78,6 +78,7 @@ impl World {
             memory_max: None,
             pids_max: None,
             max_in_flight: None,
+            era: crate::EraChoice::Auto,
             mode,
             required: true,
             restart: Restart::Temporary,
@@ -95,6 +96,7 @@ impl World {
             labels: Default::default(),
             servers: vec![server],
             drain: Duration::from_secs(20),
+            prefix: crate::Prefix::default(),
             direct: None,
             if_closing: IfClosing::Wait,
             if_open: IfOpen::Join,
@@ -343,7 +345,7 @@ fn g11_an_actor_lost_while_draining_answers_the_call_once_and_leaves_nothing() {
     for (who, how) in ALL {
         run(|world| async move {
             world.supervisor.open(world.request(Mode::Shared, &["python3", "-c", MCP])).await.unwrap();
-            let call = world.supervisor.call(world.target(None), None, "hang".to_owned(), None, None);
+            let call = world.supervisor.call(world.target(None), None, "hang".to_owned(), None, None, None);
             let close = world.supervisor.close(world.target(None), options(), true, None);
             let close = async {
                 let in_flight = || {

@@ -2,13 +2,13 @@
 mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode};
+use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode, Prefix};
 use mcpvisor_control::{Lease, SessionKey, SessionRef, Tenant};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    AssignmentParser, LogTarget, ServerCommand, duration, goal, if_closing, if_open, label, mode,
+    AssignmentParser, LogTarget, ServerCommand, duration, goal, if_closing, if_open, label, mode, prefix,
     server_command,
 };
 
@@ -176,6 +176,10 @@ pub(crate) struct OpenArgs {
     /// How these servers are spoken to: shared, by the daemon; exclusive, by one client alone
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub(crate) mode: Option<Mode>,
+    /// How tools and prompts are named where several servers are behind one endpoint: on-conflict, as SERVER__NAME where several have the
+    /// name; always; never, the last server has it
+    #[arg(long, value_name = "RULE", value_parser = prefix)]
+    pub(crate) prefix: Option<Prefix>,
     /// A label for `list` and `close`
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,

@@ -11,6 +11,7 @@ mod walk;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::RegistryConfig;
 use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_supervisor::{EraChoice, Prefix};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -79,6 +80,8 @@ pub(crate) struct Timeouts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) timeouts: Timeouts,
+    /// How the names of the servers' tools and prompts are published.
+    pub(crate) prefix: Prefix,
     /// In order of name; at least one.
     pub(crate) servers: Vec<Server>,
 }
@@ -92,6 +95,7 @@ pub(crate) struct Server {
     pub(crate) env: BTreeMap<String, Template>,
     pub(crate) cwd: Option<Template>,
     pub(crate) mode: Mode,
+    pub(crate) era: EraChoice,
     pub(crate) required: bool,
     pub(crate) restart: RestartPolicy,
     pub(crate) timeouts: Timeouts,

@@ -8,10 +8,10 @@ pub(crate) use streams::{attached, streams};
 use crate::config::Config;
 use crate::peer::Peer;
 use crate::rights::Rights;
-use mcpvisor_control::params::SessionOpen;
+use mcpvisor_control::params::{self, SessionOpen};
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_lifecycle::Uid;
-use mcpvisor_supervisor::ServerSpec;
+use mcpvisor_supervisor::{Prefix, ServerSpec};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ const MOST_SERVERS: usize = 64;
 pub(crate) struct Resolved {
     pub(crate) servers: Vec<ServerSpec>,
     pub(crate) drain: Duration,
+    /// How names are published.
+    pub(crate) prefix: Prefix,
 }
 
 fn invalid(message: impl Into<String>) -> ErrorObject {
@@ -43,6 +45,7 @@ pub(crate) async fn servers(
 ) -> Result<Resolved, ErrorObject> {
     let mut servers = Vec::new();
     let mut drain = config.timeouts.drain;
+    let mut prefix = Prefix::default();
     match &open.profile {
         Some(name) => {
             let profile = config.profiles.get(name).ok_or_else(|| {
@@ -52,6 +55,7 @@ pub(crate) async fn servers(
                     .with("help", format!("the daemon's configuration has these profiles: {known}"))
             })?;
             drain = profile.timeouts.drain;
+            prefix = profile.prefix;
             let credentials = rights.run_profile(peer, owner)?;
             servers.extend(profile::specs(config, name, profile, &open.args, credentials).await?);
         }
@@ -82,7 +86,14 @@ pub(crate) async fn servers(
     if let Some(span) = open.drain_ms {
         drain = Duration::from_millis(span);
     }
-    Ok(Resolved { servers, drain })
+    if let Some(asked) = open.prefix {
+        prefix = match asked {
+            params::Prefix::OnConflict => Prefix::OnConflict,
+            params::Prefix::Always => Prefix::Always,
+            params::Prefix::Never => Prefix::Never,
+        };
+    }
+    Ok(Resolved { servers, drain, prefix })
 }
 
 #[cfg(test)]

@@ -49,6 +49,18 @@ pub enum Restart {
     Temporary,
 }
 
+/// How names are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Prefix {
+    /// As `SERVER__NAME` where several servers have the name.
+    OnConflict,
+    /// Always as `SERVER__NAME`.
+    Always,
+    /// As they are; of several servers that have one, the last has it.
+    Never,
+}
+
 /// `session/open`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -89,6 +101,9 @@ pub struct SessionOpen {
     /// The mode of the client's own commands that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// How the names of tools and prompts are published, where several servers are behind one endpoint; else the profile's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<Prefix>,
     /// For `list` and `close`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -145,6 +160,7 @@ impl Default for SessionOpen {
             nice: None,
             ignored_signals: Vec::new(),
             mode: None,
+            prefix: None,
             labels: BTreeMap::new(),
             tenant: None,
             parent: None,

@@ -8,7 +8,7 @@ fn show(line: &str) -> String {
         Message::Notification { method, params } => {
             format!("notification {method} {}", params.map_or("-", RawValue::get))
         }
-        Message::Response { id, outcome } => {
+        Message::Response { id, outcome, .. } => {
             let id = id.map_or_else(|| "null".to_owned(), |id| id.to_json());
             match outcome {
                 Ok(result) => format!("result {id} {}", result.get()),

@@ -1,11 +1,14 @@
 //! What the conversation's machine takes and gives.
 use super::RequestNumber;
 use crate::handshake::{HandshakeError, Negotiated};
+use crate::listing::ListKind;
+use crate::splice::Span;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
-/// What follows from a line of the server.
+/// What follows from a line of the server; borrows from that line.
 #[derive(Debug)]
-pub enum PeerEvent<T> {
+pub enum PeerEvent<'a, T> {
     /// To be written to the server.
     Send(Vec<u8>),
     /// The handshake is done; the lines before this event belong to it.
@@ -17,21 +20,78 @@ pub enum PeerEvent<T> {
         /// Who waits for it.
         token: T,
         /// What the server said.
-        answer: Answer,
+        answer: Answer<'a>,
     },
-    /// The server's tools are others now.
-    ToolsChanged,
+    /// The server's tools, prompts or resources are others now. A [`PeerEvent::Told`] with the same words follows.
+    Changed(ListKind),
+    /// A notification.
+    Told(Told<'a>),
+    /// A request of the server that is no ping: to be answered with its id.
+    Asked(Asked<'a>),
 }
 
 /// A server's answer, as it came.
-#[derive(Debug, Clone)]
-pub enum Answer {
-    /// The result.
-    Result(Box<RawValue>),
-    /// The JSON-RPC error object.
-    Error(Box<RawValue>),
+#[derive(Debug, Clone, Copy)]
+pub enum Answer<'a> {
+    /// A message.
+    Line {
+        /// All of it, without its LF.
+        line: &'a [u8],
+        /// Its id as it stands in the line. None where an answer without an id could only mean this request.
+        raw_id: Option<&'a RawValue>,
+        /// The result, or the JSON-RPC error object.
+        outcome: Result<&'a RawValue, &'a RawValue>,
+    },
     /// A line over the cap, in bytes.
     TooLong(u64),
+}
+
+/// A notification of the server.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// All of it, without its LF.
+    pub line: &'a [u8],
+    /// For instance `notifications/message`.
+    pub method: &'a str,
+    /// Absent where the server left it out.
+    pub params: Option<&'a RawValue>,
+    /// The request of ours that it names as its progress token or its subscription, and where in the line.
+    pub about: Option<(RequestNumber, &'a RawValue)>,
+}
+
+/// A request of the server.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// All of it, without its LF.
+    pub line: &'a [u8],
+    /// The server's id, as it stands in the line.
+    pub raw_id: &'a RawValue,
+    /// For instance `sampling/createMessage`.
+    pub method: &'a str,
+    /// Absent where the server left it out.
+    pub params: Option<&'a RawValue>,
+}
+
+/// A client's request that is passed on: its line, and what of it is replaced.
+#[derive(Debug, Clone)]
+pub struct Forward<'a> {
+    /// All of it, without its LF.
+    pub line: Cow<'a, [u8]>,
+    /// Where the id stands.
+    pub id: Span,
+    /// Where the progress token stands; it becomes the id, so that none of two clients can meet the other's.
+    pub progress: Option<Span>,
+    /// What else is replaced, for instance a published name by the server's own.
+    pub rename: Option<(Span, Box<[u8]>)>,
+}
+
+impl Forward<'_> {
+    /// The same with a line of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Forward<'static> {
+        let Self { line, id, progress, rename } = self;
+        Forward { line: Cow::Owned(line.into_owned()), id, progress, rename }
+    }
 }
 
 /// A request that was made.
@@ -71,7 +131,7 @@ pub struct Counters {
     pub unmatched: u64,
     /// Notifications.
     pub notifications: u64,
-    /// Requests of the server, which were answered at once.
+    /// Requests of the server.
     pub server_requests: u64,
     /// Requests of the server that its era forbids, or whose id is too long to be sent back: not answered.
     pub violations: u64,

@@ -11,7 +11,7 @@ fn value(line: &[u8]) -> Value {
 }
 
 /// What happened, in words.
-fn words(events: Vec<PeerEvent<&'static str>>) -> Vec<String> {
+fn words(events: Vec<PeerEvent<'_, &'static str>>) -> Vec<String> {
     let describe = |event| match event {
         PeerEvent::Send(line) => {
             let line = value(&line);
@@ -21,15 +21,21 @@ fn words(events: Vec<PeerEvent<&'static str>>) -> Vec<String> {
             format!("send {what}")
         }
         PeerEvent::Ready(negotiated) => {
-            format!("ready {} {} tools={}", negotiated.era.as_str(), negotiated.protocol, negotiated.tools)
+            let tools = negotiated.offers.tools;
+            format!("ready {} {} tools={tools}", negotiated.era.as_str(), negotiated.protocol)
         }
         PeerEvent::HandshakeFailed(error) => format!("failed: {error}"),
         PeerEvent::Answered { token, answer } => match answer {
-            Answer::Result(raw) => format!("{token} result {}", raw.get()),
-            Answer::Error(raw) => format!("{token} error {}", raw.get()),
+            Answer::Line { outcome: Ok(raw), .. } => format!("{token} result {}", raw.get()),
+            Answer::Line { outcome: Err(raw), .. } => format!("{token} error {}", raw.get()),
             Answer::TooLong(bytes) => format!("{token} too long {bytes}"),
         },
-        PeerEvent::ToolsChanged => "tools changed".to_owned(),
+        PeerEvent::Changed(kind) => format!("{kind:?} changed"),
+        PeerEvent::Told(told) => match told.about {
+            Some((number, _)) => format!("told {} about {number}", told.method),
+            None => format!("told {}", told.method),
+        },
+        PeerEvent::Asked(asked) => format!("asked {} {}", asked.raw_id, asked.method),
     };
     events.into_iter().map(describe).collect()
 }
@@ -37,9 +43,9 @@ fn words(events: Vec<PeerEvent<&'static str>>) -> Vec<String> {
 impl Pair {
     fn begun() -> Self {
         let mut peer = Peer::default();
-        let line = value(&peer.begin().unwrap());
+        let line = value(&peer.begin(EraChoice::Auto).unwrap());
         assert_eq!((line["id"].as_str(), line["method"].as_str()), (Some("mcpvisor-1"), Some("initialize")));
-        assert!(peer.begin().is_none());
+        assert!(peer.begin(EraChoice::Auto).is_none());
         Self { peer }
     }
 
@@ -82,8 +88,8 @@ fn answer(number: u64, result: &str) -> Value {
 fn nothing_is_asked_before_the_handshake_is_done() {
     let mut pair = Pair::begun();
     assert!(matches!(pair.peer.call_tool("x", "t", None), Err(NotReady("x"))));
-    assert!(matches!(pair.peer.list_tools("x", None), Err(NotReady("x"))));
-    assert_eq!((pair.peer.in_flight(), pair.peer.negotiated()), (0, None));
+    assert!(matches!(pair.peer.list("x", ListKind::Tools, None), Err(NotReady("x"))));
+    assert_eq!((pair.peer.in_flight(), pair.peer.negotiated().is_none()), (0, true));
 }
 
 #[test]
@@ -106,7 +112,8 @@ fn each_known_legacy_version_will_do() {
 fn a_refusal_is_told_with_code_message_and_data() {
     let mut pair = Pair::begun();
     let line = json!({"jsonrpc":"2.0","id":"mcpvisor-1","error":{"code":-32603,"message":"no key\u{1b}","data":{"k":1}}});
-    let events = pair.peer.handle_line(line.to_string().as_bytes());
+    let line = line.to_string();
+    let events = pair.peer.handle_line(line.as_bytes());
     let [PeerEvent::HandshakeFailed(HandshakeError::Refused { code, message, data })] = &events[..] else {
         panic!("{events:?}")
     };
@@ -131,7 +138,7 @@ fn a_modern_server_is_asked_with_meta_on_each_request() {
     let mut pair = Pair::modern();
     let arguments = RawValue::from_string(r#"{"a":1.0}"#.to_owned()).unwrap();
     let call = value(&pair.peer.call_tool("c", "t", Some(&arguments)).unwrap().line);
-    let list = value(&pair.peer.list_tools("l", None).unwrap().line);
+    let list = value(&pair.peer.list("l", ListKind::Tools, None).unwrap().line);
     for params in [&call["params"], &list["params"]] {
         let meta = &params["_meta"];
         assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
@@ -235,14 +242,14 @@ fn settling_cancels_all_in_order_but_never_the_handshake() {
 }
 
 #[test]
-fn a_servers_requests_are_answered_at_once_with_its_own_id() {
+fn a_servers_ping_is_answered_with_its_own_id_and_other_requests_are_told() {
     let mut pair = Pair::ready();
     for (id, method, said) in [
         (json!(0), "ping", "send answer 0 null"),
         (json!("x"), "ping", "send answer \"x\" null"),
-        (json!(1), "roots/list", "send answer 1 -32601"),
-        (json!(2), "sampling/createMessage", "send answer 2 -32601"),
-        (json!("mcpvisor-2"), "elicitation/create", "send answer \"mcpvisor-2\" -32601"),
+        (json!(1), "roots/list", "asked 1 roots/list"),
+        (json!(2), "sampling/createMessage", "asked 2 sampling/createMessage"),
+        (json!("mcpvisor-2"), "elicitation/create", "asked \"mcpvisor-2\" elicitation/create"),
     ] {
         assert_eq!(pair.hear(&json!({"jsonrpc":"2.0","id":id,"method":method})), [said]);
     }
@@ -258,12 +265,89 @@ fn a_servers_requests_are_answered_at_once_with_its_own_id() {
 #[test]
 fn notifications_are_counted_and_changed_tools_told() {
     let mut pair = Pair::ready();
-    assert!(pair.hear(&json!({"jsonrpc":"2.0","method":"notifications/message","params":{}})).is_empty());
+    assert_eq!(
+        pair.hear(&json!({"jsonrpc":"2.0","method":"notifications/message","params":{}})),
+        ["told notifications/message"]
+    );
     assert_eq!(
         pair.hear(&json!({"jsonrpc":"2.0","method":"notifications/tools/list_changed"})),
-        ["tools changed"]
+        ["Tools changed", "told notifications/tools/list_changed"]
     );
     assert_eq!(pair.peer.counters().notifications, 2);
+}
+
+fn progress(token: &Value) -> Value {
+    json!({"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":token,"progress":1}})
+}
+
+#[test]
+fn progress_names_the_request_that_it_is_about() {
+    let mut pair = Pair::ready();
+    let number = pair.call("x");
+    let id = number.to_string();
+    let about = format!("told notifications/progress about {id}");
+    assert_eq!(pair.hear(&progress(&json!(id))), [about]);
+    // The type is part of the match, and one that is answered is nobody's.
+    for token in [json!(2), json!("mcpvisor-99"), json!("mcpvisor-02")] {
+        assert_eq!(pair.hear(&progress(&token)), ["told notifications/progress"], "{token}");
+    }
+    pair.hear(&json!({"jsonrpc":"2.0","id":id,"result":{}}));
+    assert_eq!(pair.hear(&progress(&json!(id))), ["told notifications/progress"]);
+}
+
+#[test]
+fn a_modern_notification_names_its_subscription() {
+    let mut pair = Pair::modern();
+    let number = pair.peer.request_with("x", "subscriptions/listen", &serde_json::Map::new()).unwrap().number;
+    let told = |id: &Value| {
+        json!({"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{
+            "io.modelcontextprotocol/subscriptionId":id}}})
+    };
+    assert_eq!(
+        pair.hear(&told(&json!(number.to_string()))),
+        ["Tools changed".to_owned(), format!("told notifications/tools/list_changed about {number}")]
+    );
+    assert_eq!(
+        pair.hear(&told(&json!("another"))),
+        ["Tools changed", "told notifications/tools/list_changed"]
+    );
+}
+
+#[test]
+fn a_clients_request_is_passed_on_with_our_id_and_nothing_else_changed() {
+    use std::borrow::Cow;
+    let mut pair = Pair::ready();
+    let line = br#"{"x":1.0,"id":7,"jsonrpc":"2.0","method":"tools/call","params":{"_meta":{"progressToken":"p","y":null},"name":"a__t"}}"#;
+    let at = |part: &str| {
+        let start = memchr::memmem::find(line, part.as_bytes()).unwrap();
+        start..start + part.len()
+    };
+    let forward = Forward {
+        line: Cow::Borrowed(line),
+        id: at("7").start..at("7").end,
+        progress: Some(at("\"p\"")),
+        rename: Some((at("\"a__t\""), br#""t""#[..].into())),
+    };
+    let sent = pair.peer.forward("x", &forward).unwrap();
+    assert_eq!(
+        std::str::from_utf8(&sent.line).unwrap(),
+        "{\"x\":1.0,\"id\":\"mcpvisor-2\",\"jsonrpc\":\"2.0\",\"method\":\"tools/call\",\"params\":{\"_meta\":{\"progressToken\":\"mcpvisor-2\",\"y\":null},\"name\":\"t\"}}\n"
+    );
+    assert_eq!(pair.peer.waiter(sent.number), Some(&"x"));
+}
+
+#[test]
+fn the_configured_era_decides_how_the_handshake_begins() {
+    let mut legacy: Peer<&str> = Peer::default();
+    assert_eq!(value(&legacy.begin(EraChoice::Legacy).unwrap())["method"], "initialize");
+    let refusal = br#"{"jsonrpc":"2.0","id":"mcpvisor-1","error":{"code":-32601,"message":"no"}}"#;
+    assert!(words(legacy.handle_line(refusal))[0].starts_with("failed: "), "it is not asked the modern way");
+
+    let mut modern: Peer<&str> = Peer::default();
+    assert_eq!(value(&modern.begin(EraChoice::Modern).unwrap())["method"], "server/discover");
+    assert!(
+        words(modern.handle_line(refusal))[0].starts_with("failed: the server refused the handshake: no")
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Because {
 }
 
 /// An error in place of an answer; `id` is JSON.
-pub(super) fn error(into: &mut Vec<u8>, id: &[u8], because: Because) {
+pub(crate) fn error(into: &mut Vec<u8>, id: &[u8], because: Because) {
     let (kind, code) = because.kind();
     into.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     into.extend_from_slice(id);

@@ -2,6 +2,8 @@
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, RegistryConfig};
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_lifecycle::{KeyRef, ServerName, Tenant};
+use mcpvisor_mcp::EraChoice;
+use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_process::{Credentials, ResourceLimit};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -51,6 +53,8 @@ pub struct ServerSpec {
     pub max_in_flight: Option<usize>,
     /// How it is spoken to.
     pub mode: Mode,
+    /// How the handshake with it begins.
+    pub era: EraChoice,
     /// Its final failure fails the session.
     pub required: bool,
     /// When it is started again.
@@ -90,6 +94,7 @@ impl ServerSpec {
             pids_max: None,
             max_in_flight: None,
             mode,
+            era: EraChoice::Auto,
             required: true,
             restart: Restart::Temporary,
             restart_intensity: 0,
@@ -160,6 +165,8 @@ pub struct OpenRequest {
     pub wait: bool,
     /// When the requester's patience ends.
     pub deadline: Option<Instant>,
+    /// How the names of its servers' tools and prompts are published.
+    pub prefix: Prefix,
     /// What `show` tells: `none`, `connection`.
     pub lease: String,
 }

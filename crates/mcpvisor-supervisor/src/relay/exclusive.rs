@@ -13,6 +13,7 @@ mod end;
 mod up;
 
 pub(crate) use end::End;
+pub(in crate::relay) use end::Read;
 
 use super::shared::lock;
 use crate::gate::{Gate, Permit};

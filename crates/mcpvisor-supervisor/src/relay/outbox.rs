@@ -1,11 +1,11 @@
-//! Lines on their way to the server.
+//! Lines on their way to a server or a client.
+use super::exclusive::End;
 use super::shared::{Shared, lock};
 use mcpvisor_mcp::RequestNumber;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
 /// How long a server may take to read what is queued when its input is being closed.
@@ -18,14 +18,16 @@ const AT_ONCE: usize = 16;
 /// A queue that has grown beyond this many lines is given back when it is empty.
 const KEEP: usize = 8;
 
-/// A bounded queue in front of a pipe. A server that does not read fills it, and nobody waits for that server.
+/// A bounded queue in front of a pipe or a socket. Whoever does not read fills it, and nobody waits for that.
 pub(super) struct Outbox {
     /// None once closed.
-    pipe: Option<Arc<pipe::Sender>>,
+    pipe: Option<Arc<End>>,
     lines: VecDeque<Line>,
     bytes: usize,
     /// Of the first line.
     written: usize,
+    /// Of all lines, ever.
+    total: u64,
     max_lines: usize,
     max_bytes: usize,
     closing: bool,
@@ -40,18 +42,19 @@ struct Line {
 pub(super) enum Flush {
     /// Everything is written, or there is nothing to write to.
     Idle,
-    Blocked(Arc<pipe::Sender>),
-    /// The server has closed its input; these requests were not written.
+    Blocked(Arc<End>),
+    /// Nobody reads any more; these requests were not written.
     Broken(Vec<RequestNumber>),
 }
 
 impl Outbox {
-    pub(super) fn new(pipe: Arc<pipe::Sender>, max_lines: usize, max_bytes: usize) -> Self {
+    pub(super) fn new(pipe: Arc<End>, max_lines: usize, max_bytes: usize) -> Self {
         Self {
             pipe: Some(pipe),
             lines: VecDeque::new(),
             bytes: 0,
             written: 0,
+            total: 0,
             max_lines,
             max_bytes,
             closing: false,
@@ -85,6 +88,11 @@ impl Outbox {
         taken.is_some()
     }
 
+    /// What waits to be written, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn has_lines(&self) -> bool {
         !self.lines.is_empty()
     }
@@ -99,10 +107,9 @@ impl Outbox {
                 *slice = IoSlice::new(&line.bytes);
             }
             let count = self.lines.len().min(AT_ONCE);
-            match pipe.try_write_vectored(&slices[..count]) {
+            match pipe.write_vectored(&slices[..count]) {
                 Ok(written) => self.advance(written),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Flush::Blocked(pipe),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Flush::Broken(self.abandon()),
             }
         }
@@ -135,7 +142,13 @@ impl Outbox {
         self.dropped
     }
 
+    /// What was ever written, in bytes.
+    pub(super) fn written_total(&self) -> u64 {
+        self.total
+    }
+
     fn advance(&mut self, mut written: usize) {
+        self.total += written as u64;
         while let Some(first) = self.lines.front() {
             let left = first.bytes.len() - self.written;
             if written < left {
@@ -161,8 +174,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
         loop {
             let (pipe, closing) = {
                 let mut state = lock(&shared.state);
-                let Some(pipe) = state.flush() else { break };
-                (pipe, state.outbox.closing)
+                let flushed = state.flush();
+                let closing = state.outbox.closing;
+                shared.unlock(state);
+                let Some(pipe) = flushed else { break };
+                (pipe, closing)
             };
             if closing {
                 give_up_at.get_or_insert_with(|| Instant::now() + PATIENCE);
@@ -174,7 +190,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 }
             };
             tokio::select! {
-                _ = pipe.writable() => {}
+                () = pipe.writable() => {}
                 () = shared.wake_writer.notified() => {}
                 () = patience => {
                     lock(&shared.state).outbox.abandon();

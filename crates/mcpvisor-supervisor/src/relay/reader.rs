@@ -63,7 +63,9 @@ impl Shared {
     fn reading_ended(&self) -> Option<Box<dyn FnOnce() + Send>> {
         let mut reader = lock(&self.reader);
         self.close_reader(&mut reader);
-        self.output_ended(&mut lock(&self.state));
+        let mut state = lock(&self.state);
+        self.output_ended(&mut state);
+        self.unlock(state);
         reader.on_end.take()
     }
 
@@ -106,25 +108,35 @@ impl Shared {
     }
 
     fn feed(&self, framer: &mut Framer, mut input: &[u8]) {
+        let mut heard = None;
         while let Some(frame) = framer.next_frame(&mut input) {
-            // A line is parsed before the lock is taken, so that a big one keeps no caller from making its call.
+            // A line is parsed before the lock is taken, so that a big one keeps no caller from making its call; and what is for a client
+            // is told after it, since its lock is never taken under this one.
             match frame {
                 Frame::Line(line) => {
                     let message = Message::parse(line);
                     let mut state = lock(&self.state);
                     let events = state.peer.handle_message(&message, line);
-                    self.handle(&mut state, events);
+                    let later = self.handle(&mut state, events);
+                    self.unlock(state);
+                    self.tell_client(later, &mut heard);
                 }
                 Frame::TooLong(over) => {
                     let mut state = lock(&self.state);
                     let events = state.peer.handle_too_long(&over, self.options.max_line);
-                    self.handle(&mut state, events);
+                    let later = self.handle(&mut state, events);
+                    self.unlock(state);
+                    self.tell_client(later, &mut heard);
                 }
             }
+        }
+        if let Some(client) = heard {
+            client.flush();
         }
         let mut state = lock(&self.state);
         if state.outbox.has_lines() {
             self.write(&mut state);
         }
+        self.unlock(state);
     }
 }

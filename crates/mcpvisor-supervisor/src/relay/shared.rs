@@ -1,29 +1,54 @@
 //! What a connection's callers and tasks share.
+use super::attached::{Attached, Slot};
+use super::exclusive::End;
 use super::outbox::{Flush, Outbox};
 use super::reader::Reader;
-use super::{CallError, ConnectionOptions, ConnectionStats, Handshake};
-use mcpvisor_mcp::peer::{NotReady, Sent};
-use mcpvisor_mcp::{Answer, HandshakeError, Peer, PeerEvent, RequestNumber, Tool};
+use super::{CallError, ConnectionOptions, ConnectionStats};
+use mcpvisor_mcp::endpoint::CallKey;
+use mcpvisor_mcp::peer::{Asked, NotReady, Sent, Told as Notification};
+use mcpvisor_mcp::splice::{Span, splice};
+use mcpvisor_mcp::{
+    Answer, Era, HandshakeError, Item, ListKind, Negotiated, Peer, PeerEvent, RequestNumber, outgoing,
+};
 use serde_json::value::RawValue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 
-/// Who waits for an answer.
-pub(super) type Waiter = oneshot::Sender<Result<Box<RawValue>, CallError>>;
+/// Hears the parameters of each notification of a call's progress. Must not block.
+pub(crate) type Told = Arc<dyn Fn(&RawValue) + Send + Sync>;
 
-/// Locks are taken in the order `reader`, `state`, and never held across an await.
+/// Who waits for an answer.
+pub(super) enum Waiter {
+    /// Somebody in the daemon, who may hear of the progress.
+    Caller(oneshot::Sender<Result<Box<RawValue>, CallError>>, Option<Told>),
+    /// The client that is attached.
+    Client(Arc<Attached>, CallKey),
+    /// Nobody: the daemon's own subscription to changed lists.
+    Own,
+}
+
+/// What is for a client, and is told to it after the lock is given back.
+pub(super) enum Later<'a> {
+    Answered(Arc<Attached>, CallKey, Answer<'a>),
+    Told(Notification<'a>, Option<(Arc<Attached>, CallKey)>),
+    Asked(Asked<'a>),
+}
+
+/// Locks are taken in the order `reader`, `state`, and never held across an await. A client's locks are never taken under them.
 pub(super) struct Shared {
     pub(super) options: ConnectionOptions,
     pub(super) reader: Mutex<Reader>,
     pub(super) state: Mutex<State>,
     /// There is something to write that did not fit into the pipe, or the input is being closed.
     pub(super) wake_writer: Notify,
-    /// Held by whoever lists the tools.
+    /// Held by whoever lists.
     pub(super) listing: tokio::sync::Mutex<()>,
     /// None until the handshake is over.
-    pub(super) handshake: watch::Sender<Option<Result<Handshake, HandshakeError>>>,
+    pub(super) handshake: watch::Sender<Option<Result<Negotiated, HandshakeError>>>,
+    /// Where the session's client is, if one is attached.
+    slot: Slot,
     tasks: Mutex<Vec<AbortHandle>>,
     /// In which it was started: says whose it is.
     span: tracing::Span,
@@ -34,19 +59,33 @@ pub(super) struct State {
     pub(super) outbox: Outbox,
     /// Why no request is taken any more.
     over: Option<CallError>,
-    tools: Option<Arc<[Tool]>>,
-    /// How often the server has said that its tools have changed.
-    pub(super) tools_epoch: u64,
-    tool_count: Option<usize>,
+    lists: [List; ListKind::ALL.len()],
+    /// The server says when its lists change.
+    tells_changes: bool,
+    /// The daemon's own subscription, while it lasts.
+    own: Option<RequestNumber>,
+    /// Whose requests have failed, to be told when the lock is given back.
+    failed: Vec<(Waiter, CallError)>,
     nameless_tools: u64,
     pub(super) torn_bytes: u64,
 }
 
+/// What is known of a list.
+#[derive(Default)]
+struct List {
+    items: Option<Arc<[Item]>>,
+    /// How often the server has said that it has changed.
+    epoch: u64,
+    /// How many the last complete listing had.
+    count: Option<usize>,
+}
+
 impl Shared {
     pub(super) fn new(
-        stdin: Arc<pipe::Sender>,
+        stdin: Arc<End>,
         stdout: Arc<pipe::Receiver>,
         options: ConnectionOptions,
+        slot: Slot,
         on_end: Box<dyn FnOnce() + Send>,
     ) -> Self {
         Self {
@@ -56,15 +95,17 @@ impl Shared {
                 peer: Peer::default(),
                 outbox: Outbox::new(stdin, options.max_queued_lines, options.max_queued_bytes),
                 over: None,
-                tools: None,
-                tools_epoch: 0,
-                tool_count: None,
+                lists: Default::default(),
+                tells_changes: false,
+                own: None,
+                failed: Vec::new(),
                 nameless_tools: 0,
                 torn_bytes: 0,
             }),
             wake_writer: Notify::new(),
             listing: tokio::sync::Mutex::new(()),
             handshake: watch::Sender::new(None),
+            slot,
             tasks: Mutex::new(Vec::new()),
             span: tracing::Span::current(),
         }
@@ -78,14 +119,26 @@ impl Shared {
     pub(super) fn begin(&self) {
         let mut state = lock(&self.state);
         if state.over.is_none()
-            && let Some(line) = state.peer.begin()
+            && let Some(line) = state.peer.begin(self.options.era)
         {
             state.outbox.push(line, None);
             self.write(&mut state);
         }
+        self.unlock(state);
     }
 
     pub(super) fn send_request(
+        &self,
+        waiter: Waiter,
+        make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
+    ) -> Result<RequestNumber, CallError> {
+        let number = self.queue_request(waiter, make)?;
+        self.flush();
+        Ok(number)
+    }
+
+    /// Queues a request; [`Shared::flush`] writes it.
+    pub(super) fn queue_request(
         &self,
         waiter: Waiter,
         make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
@@ -103,19 +156,34 @@ impl Shared {
             state.peer.withdraw(number);
             return Err(CallError::Overloaded);
         }
-        self.write(&mut state);
         Ok(number)
     }
 
-    /// Nobody waits for the answer any more.
-    pub(super) fn cancel(&self, number: RequestNumber, reason: &str) {
+    /// Queues a line that wants no answer.
+    pub(super) fn queue_line(&self, line: Vec<u8>) {
+        lock(&self.state).outbox.push(line, None);
+    }
+
+    /// Nobody waits for the answer any more. The server is told in the client's words, where there are any.
+    pub(super) fn cancel(&self, number: RequestNumber, reason: &str, said: Option<(&[u8], Span)>) {
         let mut state = lock(&self.state);
         if state.outbox.withdraw(number) {
             state.peer.withdraw(number);
         } else if let Some(cancelled) = state.peer.cancel(number, reason) {
-            state.outbox.push(cancelled.line, None);
+            let line = match said {
+                Some((line, span)) => splice(line, &mut [(span, &outgoing::quoted(&number.to_string()))]),
+                None => cancelled.line,
+            };
+            state.outbox.push(line, None);
             self.write(&mut state);
         }
+        self.unlock(state);
+    }
+
+    pub(super) fn flush(&self) {
+        let mut state = lock(&self.state);
+        self.write(&mut state);
+        self.unlock(state);
     }
 
     /// Writes what fits; the writing task does the rest.
@@ -126,59 +194,152 @@ impl Shared {
         }
     }
 
-    pub(super) fn handle(&self, state: &mut State, events: Vec<PeerEvent<Waiter>>) {
+    /// Gives the lock back, and tells those whose requests have failed under it.
+    pub(super) fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        if state.failed.is_empty() {
+            return;
+        }
+        let failed = std::mem::take(&mut state.failed);
+        drop(state);
+        for (waiter, error) in failed {
+            match waiter {
+                Waiter::Caller(waiter, _) => drop(waiter.send(Err(error))),
+                Waiter::Client(client, call) => client.unanswered(self.slot.server(), call, &error),
+                Waiter::Own => {}
+            }
+        }
+    }
+
+    /// Carries out what follows from a line; what is for a client is given back.
+    pub(super) fn handle<'a>(&self, state: &mut State, events: Vec<PeerEvent<'a, Waiter>>) -> Vec<Later<'a>> {
+        let mut later = Vec::new();
         for event in events {
             match event {
                 PeerEvent::Send(line) => {
                     state.outbox.push(line, None);
                 }
                 PeerEvent::Ready(negotiated) => {
-                    if !negotiated.tools {
-                        state.tool_count = Some(0);
-                    }
-                    self.handshake_over(Ok(negotiated.into()));
+                    state.ready(&negotiated);
+                    self.handshake_over(Ok(negotiated));
                 }
                 PeerEvent::HandshakeFailed(error) => self.handshake_over(Err(error)),
-                PeerEvent::ToolsChanged => {
-                    state.tools = None;
-                    state.tools_epoch += 1;
+                PeerEvent::Changed(kind) => state.changed(kind),
+                PeerEvent::Told(told) => {
+                    let (about, own) = state.whom(&told);
+                    if !own {
+                        later.push(Later::Told(told, about));
+                    }
                 }
-                PeerEvent::Answered { token, answer } => {
+                PeerEvent::Asked(asked) => later.push(Later::Asked(asked)),
+                PeerEvent::Answered { token: Waiter::Client(client, call), answer } => {
+                    later.push(Later::Answered(client, call, answer));
+                }
+                PeerEvent::Answered { token: Waiter::Own, .. } => {
+                    state.own = None;
+                    state.tells_changes = false;
+                }
+                PeerEvent::Answered { token: Waiter::Caller(waiter, _), answer } => {
                     let answer = match answer {
-                        Answer::Result(result) => Ok(result),
-                        Answer::Error(error) => Err(CallError::ServerError(error)),
+                        Answer::Line { outcome: Ok(result), .. } => Ok(result.to_owned()),
+                        Answer::Line { outcome: Err(error), .. } => {
+                            Err(CallError::ServerError(error.to_owned()))
+                        }
                         Answer::TooLong(bytes) => {
                             Err(CallError::TooLong { bytes, cap: self.options.max_line })
                         }
                     };
                     // One that gave up just now has cancelled, or is about to and finds nothing pending.
-                    let _ = token.send(answer);
+                    let _ = waiter.send(answer);
+                }
+            }
+        }
+        later
+    }
+
+    /// Tells the client what is for it; the line is queued, and `heard` is whose queue is to be flushed.
+    pub(super) fn tell_client(&self, later: Vec<Later<'_>>, heard: &mut Option<Arc<Attached>>) {
+        let server = self.slot.server();
+        for later in later {
+            let client = match later {
+                Later::Answered(client, call, answer) => {
+                    client.answered(server, call, &answer);
+                    Some(client)
+                }
+                Later::Told(told, Some((client, call))) => {
+                    client.told(server, &told, Some(call));
+                    Some(client)
+                }
+                Later::Told(told, None) => {
+                    let client = self.slot.client();
+                    if let Some(client) = &client {
+                        client.told(server, &told, None);
+                    }
+                    client
+                }
+                Later::Asked(asked) => {
+                    let client = self.slot.client();
+                    let refusal = match &client {
+                        Some(client) => client.asked(server, &asked),
+                        None => {
+                            let text = format!("no client is attached that could answer {}", asked.method);
+                            Some(outgoing::error(asked.raw_id, outgoing::METHOD_NOT_FOUND, &text))
+                        }
+                    };
+                    if let Some(line) = refusal {
+                        self.queue_line(line);
+                    }
+                    client
+                }
+            };
+            match (client, &*heard) {
+                (None, _) => {}
+                (Some(client), Some(known)) if Arc::ptr_eq(&client, known) => {}
+                (Some(client), _) => {
+                    if let Some(before) = heard.replace(client) {
+                        before.flush();
+                    }
                 }
             }
         }
     }
 
-    pub(super) fn known_tools(&self) -> Result<Option<Arc<[Tool]>>, CallError> {
+    pub(super) fn known_items(&self, kind: ListKind) -> Result<Option<Arc<[Item]>>, CallError> {
         let state = lock(&self.state);
         if let Some(over) = &state.over {
             return Err(over.clone());
         }
         match state.peer.negotiated() {
             None => Err(CallError::NotReady),
-            Some(negotiated) if !negotiated.tools => Ok(Some(Arc::new([]))),
-            Some(_) => Ok(state.tools.clone()),
+            Some(negotiated) if !negotiated.offers.lists(kind) => Ok(Some(Arc::new([]))),
+            Some(_) => Ok(state.lists[kind as usize].items.clone()),
         }
     }
 
-    /// A listing during which the tools changed is given to who asked and not kept.
-    pub(super) fn keep_tools(&self, tools: Arc<[Tool]>, nameless: u64, epoch: u64) -> Arc<[Tool]> {
+    /// How often a list has changed.
+    pub(super) fn epoch(&self, kind: ListKind) -> u64 {
+        lock(&self.state).lists[kind as usize].epoch
+    }
+
+    /// A listing during which the list changed is given to who asked and not kept; nor is one of a server that does not say when
+    /// its lists change.
+    pub(super) fn keep_items(
+        &self,
+        kind: ListKind,
+        items: Arc<[Item]>,
+        nameless: u64,
+        epoch: u64,
+    ) -> Arc<[Item]> {
         let mut state = lock(&self.state);
-        state.tool_count = Some(tools.len());
-        state.nameless_tools = nameless;
-        if state.tools_epoch == epoch {
-            state.tools = Some(tools.clone());
+        let tells_changes = state.tells_changes;
+        if kind == ListKind::Tools {
+            state.nameless_tools = nameless;
         }
-        tools
+        let list = &mut state.lists[kind as usize];
+        list.count = Some(items.len());
+        if list.epoch == epoch && tells_changes {
+            list.items = Some(Arc::clone(&items));
+        }
+        items
     }
 
     pub(super) fn close_stdin(&self) {
@@ -186,29 +347,32 @@ impl Shared {
         state.over.get_or_insert_with(|| CallError::Settled("the server is being stopped".into()));
         state.outbox.close();
         self.write(&mut state);
+        self.unlock(state);
     }
 
     pub(super) fn settle(&self, reason: &Arc<str>) -> usize {
         let mut state = lock(&self.state);
         state.over.get_or_insert_with(|| CallError::Settled(reason.clone()));
-        let settled = state.peer.settle(reason);
-        let count = settled.len();
-        for cancelled in settled {
+        let own = state.own.take();
+        let mut count = 0;
+        for cancelled in state.peer.settle(reason) {
             if !state.outbox.withdraw(cancelled.number) {
                 state.outbox.push(cancelled.line, None);
             }
-            let _ = cancelled.token.send(Err(CallError::Settled(reason.clone())));
+            count += usize::from(own != Some(cancelled.number));
+            state.failed.push((cancelled.token, CallError::Settled(reason.clone())));
         }
         self.handshake_over(Err(HandshakeError::Settled(reason.clone())));
         self.write(&mut state);
+        self.unlock(state);
         count
     }
 
     pub(super) fn stats(&self) -> ConnectionStats {
         let state = lock(&self.state);
         ConnectionStats {
-            in_flight: state.peer.in_flight(),
-            tools: state.tool_count,
+            in_flight: state.peer.in_flight() - usize::from(state.own.is_some()),
+            tools: state.lists[ListKind::Tools as usize].count,
             passed_over: state.peer.counters(),
             noise: state.peer.noise().map(str::to_owned),
             torn_bytes: state.torn_bytes,
@@ -221,9 +385,9 @@ impl Shared {
     pub(super) fn output_ended(&self, state: &mut State) {
         // A reason that was given before is the better one.
         state.over.get_or_insert(CallError::ServerExited);
-        for waiter in state.peer.fail_all() {
-            let _ = waiter.send(Err(CallError::ServerExited));
-        }
+        let pending = state.peer.fail_all();
+        state.failed.extend(pending.into_iter().map(|waiter| (waiter, CallError::ServerExited)));
+        state.own = None;
         self.handshake_over(Err(HandshakeError::ServerExited));
     }
 
@@ -232,7 +396,10 @@ impl Shared {
         let mut state = lock(&self.state);
         self.output_ended(&mut state);
         state.outbox.abandon();
-        drop(state);
+        self.unlock(state);
+        if let Some(client) = self.slot.client() {
+            client.server_gone(self.slot.server());
+        }
         let tasks = std::mem::take(&mut *lock(&self.tasks));
         if !tasks.is_empty() {
             let ConnectionStats { passed_over, torn_bytes, unwritten_lines, .. } = self.stats();
@@ -244,7 +411,7 @@ impl Shared {
         }
     }
 
-    fn handshake_over(&self, outcome: Result<Handshake, HandshakeError>) {
+    fn handshake_over(&self, outcome: Result<Negotiated, HandshakeError>) {
         self.handshake.send_if_modified(|known| {
             let first = known.is_none();
             if first {
@@ -257,7 +424,7 @@ impl Shared {
 
 impl State {
     /// Writes what fits. The pipe, if it is full.
-    pub(super) fn flush(&mut self) -> Option<Arc<pipe::Sender>> {
+    pub(super) fn flush(&mut self) -> Option<Arc<End>> {
         match self.outbox.flush() {
             Flush::Idle => None,
             Flush::Blocked(pipe) => Some(pipe),
@@ -266,11 +433,63 @@ impl State {
                 self.over.get_or_insert(CallError::ServerExited);
                 for number in unwritten {
                     if let Some(waiter) = self.peer.withdraw(number) {
-                        let _ = waiter.send(Err(CallError::ServerExited));
+                        self.failed.push((waiter, CallError::ServerExited));
                     }
                 }
                 None
             }
+        }
+    }
+
+    /// The handshake is done. A modern server says that its lists change to those only that have asked for it.
+    fn ready(&mut self, negotiated: &Negotiated) {
+        for kind in ListKind::ALL {
+            if !negotiated.offers.lists(kind) {
+                self.lists[kind as usize].count = Some(0);
+            }
+        }
+        self.tells_changes = negotiated.era == Era::Legacy;
+        let offers = negotiated.offers;
+        if negotiated.era == Era::Modern && (offers.tools || offers.prompts || offers.resources) {
+            let filter = serde_json::json!({
+                "toolsListChanged": offers.tools,
+                "promptsListChanged": offers.prompts,
+                "resourcesListChanged": offers.resources,
+            });
+            let params = serde_json::Map::from_iter([("notifications".to_owned(), filter)]);
+            if let Ok(sent) = self.peer.request_with(Waiter::Own, "subscriptions/listen", &params) {
+                self.own = Some(sent.number);
+                self.outbox.push(sent.line, Some(sent.number));
+            }
+        }
+    }
+
+    fn changed(&mut self, kind: ListKind) {
+        let templates = (kind == ListKind::Resources).then_some(ListKind::Templates);
+        for kind in std::iter::once(kind).chain(templates) {
+            let list = &mut self.lists[kind as usize];
+            list.items = None;
+            list.epoch += 1;
+        }
+    }
+
+    /// The client whose call a notification names, and whether it is the daemon's own business.
+    fn whom(&mut self, told: &Notification<'_>) -> (Option<(Arc<Attached>, CallKey)>, bool) {
+        let Some((number, _)) = told.about else { return (None, false) };
+        match self.peer.waiter(number) {
+            Some(Waiter::Client(client, call)) => (Some((Arc::clone(client), *call)), false),
+            Some(Waiter::Own) => {
+                self.tells_changes |= told.method == "notifications/subscriptions/acknowledged";
+                (None, true)
+            }
+            Some(Waiter::Caller(_, Some(hear))) => {
+                if let Some(params) = told.params {
+                    hear(params);
+                }
+                (None, true)
+            }
+            Some(Waiter::Caller(_, None)) => (None, true),
+            None => (None, false),
         }
     }
 }

@@ -30,7 +30,7 @@ type Outcome = Result<Box<RawValue>, CallError>;
 
 fn spawn_call(connection: &Connection, name: &'static str) -> tokio::task::JoinHandle<Outcome> {
     let connection = connection.clone();
-    tokio::spawn(async move { connection.call_tool(name, None).await })
+    tokio::spawn(async move { connection.call_tool(name, None, None).await })
 }
 
 fn text(outcome: &Outcome) -> String {
@@ -47,7 +47,10 @@ async fn pipes_that_would_block_are_refused() {
     let nonblocking = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
     let blocking = || pipe_with(PipeFlags::CLOEXEC).unwrap();
     for ((_, stdin), (stdout, _)) in [(blocking(), nonblocking()), (nonblocking(), blocking())] {
-        assert!(Connection::start(stdin, stdout, ConnectionOptions::default(), Box::new(|| ())).is_err());
+        assert!(
+            Connection::start(stdin, stdout, ConnectionOptions::default(), Slot::default(), Box::new(|| ()))
+                .is_err()
+        );
     }
 }
 

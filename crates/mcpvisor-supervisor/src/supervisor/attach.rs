@@ -1,7 +1,8 @@
-//! The one client of an exclusive server.
+//! The one client of an exclusive server, or of a session's shared ones.
 use super::Supervisor;
 use crate::api::Failure;
 use crate::record::{ServerRecord, SessionRecord};
+use crate::relay::attached::Attached as SharedClient;
 use crate::relay::exclusive::{Client, Relay, Taken};
 use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::server::{Mode, ServerState};
@@ -32,30 +33,42 @@ pub enum AttachStreams {
     },
 }
 
-/// An exclusive server that a client may be attached to.
+/// What a client may be attached to.
 #[derive(Clone)]
 pub struct Attachable {
     record: Arc<SessionRecord>,
-    server: ServerName,
-    relay: Relay,
+    to: To,
+}
+
+#[derive(Clone)]
+enum To {
+    /// One exclusive server.
+    Exclusive(ServerName, Relay),
+    /// The session's shared servers as one, or one of them.
+    Shared(Option<ServerName>),
 }
 
 /// A client that is attached.
 #[derive(Clone)]
-pub struct Attachment {
-    relay: Relay,
+pub struct Attachment(Attached);
+
+#[derive(Clone)]
+enum Attached {
+    Exclusive(Relay),
+    Shared(Arc<SharedClient>),
 }
 
 impl Supervisor {
-    /// Finds the server that a client is to be attached to; a session that starts is waited for.
+    /// Finds what a client is to be attached to; a session that starts is waited for.
     ///
     /// # Errors
-    /// `Unsupported` of a server that is not exclusive, or of a session that has no one such; `Invalid` of a server that it does not
-    /// have; and see [`Failure`].
+    /// `Unsupported` where an exclusive server is asked for as a shared one, or the other way, or the session is direct; `Invalid` of a
+    /// server that it does not have; and see [`Failure`].
     pub async fn attachable(
         &self,
         target: Target,
         server: Option<&ServerName>,
+        exclusive: bool,
     ) -> Result<Attachable, Failure> {
         let record = self.resolve(target.clone(), false).await?;
         let state = record.live().state;
@@ -70,17 +83,22 @@ impl Supervisor {
             }
             _ => {}
         }
-        let server = which(&record, server)?;
-        let (relay, ready) = {
-            let live = server.live();
-            (live.relay.clone(), live.state == ServerState::Ready)
-        };
-        match relay.filter(|_| ready) {
-            Some(relay) => {
-                Ok(Attachable { record: Arc::clone(&record), server: server.spec.name.clone(), relay })
+        let to = if exclusive {
+            let server = which(&record, server)?;
+            let (relay, ready) = {
+                let live = server.live();
+                (live.relay.clone(), live.state == ServerState::Ready)
+            };
+            let name = server.spec.name.clone();
+            match relay.filter(|_| ready) {
+                Some(relay) => To::Exclusive(name, relay),
+                None => return Err(Failure::Unsupported(format!("server {name} does not run now"))),
             }
-            None => Err(Failure::Unsupported(format!("server {} does not run now", server.spec.name))),
-        }
+        } else {
+            shared(&record, server)?;
+            To::Shared(server.cloned())
+        };
+        Ok(Attachable { record, to })
     }
 
     /// Resolves when the clients of an ended session have everything that was for them.
@@ -92,6 +110,9 @@ impl Supervisor {
                 relay.delivered().await;
             }
         }
+        if let Some(client) = record.slot.client() {
+            client.ended().await;
+        }
     }
 }
 
@@ -102,45 +123,73 @@ impl Attachable {
         self.record.id.generation
     }
 
-    /// The server's name.
+    /// The server's name, where it is one.
     #[must_use]
-    pub fn server(&self) -> &ServerName {
-        &self.server
+    pub fn server(&self) -> Option<&ServerName> {
+        match &self.to {
+            To::Exclusive(server, _) => Some(server),
+            To::Shared(server) => server.as_ref(),
+        }
     }
 
     /// Attaches the client.
     ///
     /// # Errors
-    /// `Unsupported` where the server has its client already, or the streams can't be relayed; `SessionClosing`.
+    /// `Unsupported` where there is a client already, or the streams can't be relayed; `SessionClosing`.
     pub fn attach(self, streams: AttachStreams) -> Result<Attachment, Failure> {
         let client = client(streams).map_err(|error| {
             Failure::Unsupported(format!("the client's streams can't be relayed: {error}"))
         })?;
-        match self.relay.attach(client) {
-            Ok(()) => Ok(Attachment { relay: self.relay }),
-            Err(Taken::HasClient) => Err(Failure::Unsupported(
-                "the server has its one client already; it is exclusive, and ends with it".to_owned(),
-            )),
-            Err(Taken::Stopping) => Err(Failure::SessionClosing { session: self.record.id }),
+        let session = self.record.id;
+        match self.to {
+            To::Exclusive(_, relay) => match relay.attach(client) {
+                Ok(()) => Ok(Attachment(Attached::Exclusive(relay))),
+                Err(Taken::HasClient) => Err(Failure::Unsupported(
+                    "the server has its one client already; it is exclusive, and ends with it".to_owned(),
+                )),
+                Err(Taken::Stopping) => Err(Failure::SessionClosing { session }),
+            },
+            To::Shared(server) => {
+                let attached = self.record.slot.attach(&self.record, server.as_ref(), client);
+                let attached = attached.map_err(|_| {
+                    Failure::Unsupported(
+                        "a client is attached to the session's shared servers already, and they serve one at a time".to_owned(),
+                    )
+                })?;
+                // A session that ended just now has not seen this client.
+                if self.record.has_ended() {
+                    attached.session_over();
+                }
+                Ok(Attachment(Attached::Shared(attached)))
+            }
         }
     }
 }
 
 impl Attachment {
-    /// Resolves when the server is gone and the client has everything that was for it.
+    /// Resolves when the conversation is over and the client has everything that was for it.
     pub async fn ended(&self) {
-        self.relay.delivered().await;
+        match &self.0 {
+            Attached::Exclusive(relay) => relay.delivered().await,
+            Attached::Shared(client) => client.ended().await,
+        }
     }
 
-    /// The client ended its stream while the server's still went on.
+    /// The client ended its stream while the other side's still went on.
     #[must_use]
     pub fn client_left_first(&self) -> bool {
-        self.relay.client_left_first()
+        match &self.0 {
+            Attached::Exclusive(relay) => relay.client_left_first(),
+            Attached::Shared(client) => client.client_left_first(),
+        }
     }
 
     /// The client's connection is gone: its calls are cancelled.
     pub fn client_lost(&self) {
-        self.relay.client_lost();
+        match &self.0 {
+            Attached::Exclusive(relay) => relay.client_lost(),
+            Attached::Shared(client) => client.client_lost(),
+        }
     }
 }
 
@@ -169,4 +218,29 @@ fn which<'a>(record: &'a SessionRecord, name: Option<&ServerName>) -> Result<&'a
         Mode::Direct => "is direct: it was born with its client's streams",
     };
     Err(Failure::Unsupported(format!("server {name} {why}")))
+}
+
+/// Whether a client can be attached to shared servers: all that the session has, or the one that is named.
+fn shared(record: &SessionRecord, name: Option<&ServerName>) -> Result<(), Failure> {
+    let why = |server: &ServerRecord| match server.spec.mode {
+        Mode::Shared => None,
+        Mode::Exclusive => Some(Failure::Unsupported(format!(
+            "server {} is exclusive: attach to it with `exclusive`",
+            server.spec.name
+        ))),
+        Mode::Direct => Some(Failure::Unsupported(format!(
+            "server {} is direct: it was born with its client's streams",
+            server.spec.name
+        ))),
+    };
+    match name {
+        Some(name) => {
+            let server = record.server(name);
+            let server =
+                server.ok_or_else(|| Failure::Invalid(format!("the session has no server {name}")))?;
+            why(server).map_or(Ok(()), Err)
+        }
+        None if record.servers.iter().any(|server| server.spec.mode == Mode::Shared) => Ok(()),
+        None => record.servers.iter().find_map(|server| why(server)).map_or(Ok(()), Err),
+    }
 }

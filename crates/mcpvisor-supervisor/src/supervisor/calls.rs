@@ -2,7 +2,6 @@
 use super::Supervisor;
 use super::failure::call_failure;
 use crate::api::{Failure, ToolView};
-use crate::catalogue::{Catalogue, Meaning, Owner, ServerTools};
 use crate::core::count;
 use crate::record::SessionRecord;
 use crate::relay::CallError;
@@ -10,13 +9,18 @@ use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::session::SessionState;
-use mcpvisor_mcp::tools::check_result;
+use mcpvisor_mcp::ListKind;
+use mcpvisor_mcp::catalogue::{Catalogue, Meaning, ServerItems};
+use mcpvisor_mcp::result::check_result;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an exit may follow the end of the output and still be told with it.
 const EXIT_FOLLOWS: Duration = Duration::from_millis(200);
+
+/// Hears the parameters of each `notifications/progress` of a call, as they came. Must not block.
+pub type Progress = Arc<dyn Fn(&RawValue) + Send + Sync>;
 
 impl Supervisor {
     /// A session that can be called: shared servers, ready.
@@ -44,13 +48,13 @@ impl Supervisor {
         let mut servers = Vec::with_capacity(record.servers.len());
         for server in &record.servers {
             let Some(connection) = server.connection() else { continue };
-            match connection.tools().await {
-                Ok(tools) => servers.push(ServerTools { server: server.spec.name.clone(), tools }),
+            match connection.items(ListKind::Tools).await {
+                Ok(items) => servers.push(ServerItems { server: server.spec.name.as_str().into(), items }),
                 Err(CallError::ServerExited) => {}
                 Err(error) => return Err(call_failure(error, &server.spec.name, record)),
             }
         }
-        Ok(Catalogue::new(&servers))
+        Ok(Catalogue::new(&servers, record.prefix))
     }
 
     /// The tools of a session under their published names.
@@ -60,7 +64,13 @@ impl Supervisor {
     pub async fn tools(&self, target: Target) -> Result<Vec<ToolView>, Failure> {
         let record = self.callable(target).await?;
         let _permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
-        Ok(self.catalogue(&record).await?.tools())
+        let catalogue = self.catalogue(&record).await?;
+        let view = |(name, owned): (&str, &mcpvisor_mcp::catalogue::Owned)| {
+            let server = record.servers.iter().find(|server| server.spec.name.as_str() == &*owned.server)?;
+            let server = server.spec.name.clone();
+            Some(ToolView { name: name.to_owned(), server, raw: Arc::clone(&owned.item.raw) })
+        };
+        Ok(catalogue.entries().filter_map(view).collect())
     }
 
     /// One call, answered with the server's result as it came. Dropping the future cancels it at the server.
@@ -75,8 +85,9 @@ impl Supervisor {
         tool: String,
         arguments: Option<Box<RawValue>>,
         deadline: Option<Instant>,
+        progress: Option<Progress>,
     ) -> Result<Box<RawValue>, Failure> {
-        let call = self.call_without_deadline(target, server, tool, arguments);
+        let call = self.call_without_deadline(target, server, tool, arguments, progress);
         match deadline {
             None => call.await,
             Some(at) => {
@@ -91,14 +102,15 @@ impl Supervisor {
         server: Option<ServerName>,
         tool: String,
         arguments: Option<Box<RawValue>>,
+        progress: Option<Progress>,
     ) -> Result<Box<RawValue>, Failure> {
         let record = self.callable(target).await?;
         let permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
         count(&self.core.counters.calls);
-        let owner = match server {
-            Some(server) => Owner { server, tool },
+        let (name, tool) = match server {
+            Some(server) => (server.as_str().to_owned(), tool),
             None => match self.catalogue(&record).await?.find(&tool) {
-                Meaning::One(owner) => owner,
+                Meaning::One(owned) => (owned.server.to_string(), owned.item.name),
                 Meaning::Ambiguous(names) => {
                     let text =
                         format!("several servers have a tool {tool}: say which by {}", names.join(" or "));
@@ -107,17 +119,18 @@ impl Supervisor {
                 Meaning::Unknown => return Err(Failure::Invalid(format!("the session has no tool {tool}"))),
             },
         };
-        let Some(server) = record.server(&owner.server) else {
-            return Err(Failure::Invalid(format!("the session has no server {}", owner.server)));
+        let Some(server) = record.servers.iter().find(|server| server.spec.name.as_str() == name) else {
+            return Err(Failure::Invalid(format!("the session has no server {name}")));
         };
+        let owner = &server.spec.name;
         if server.spec.mode == Mode::Exclusive {
             permit.withdraw();
-            return Err(exclusive(&owner.server));
+            return Err(exclusive(owner));
         }
         let Some(connection) = server.connection() else {
-            return Err(call_failure(CallError::ServerExited, &owner.server, &record));
+            return Err(call_failure(CallError::ServerExited, owner, &record));
         };
-        let answer = connection.call_tool(&owner.tool, arguments).await.and_then(|result| {
+        let answer = connection.call_tool(&tool, arguments, progress).await.and_then(|result| {
             check_result(&result).map_err(|error| CallError::BadAnswer(error.to_string()))?;
             Ok(result)
         });
@@ -133,9 +146,9 @@ impl Supervisor {
             Err(error) => {
                 permit.finish();
                 if matches!(error, CallError::ServerExited) {
-                    exit_is_known(&record, &owner.server).await;
+                    exit_is_known(&record, owner).await;
                 }
-                Err(call_failure(error, &owner.server, &record))
+                Err(call_failure(error, owner, &record))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Values as people write them.
 use clap::builder::TypedValueParser;
 use clap::{Arg, Command};
-use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode};
+use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode, Prefix};
 use mcpvisor_control::{ServerName, SessionRef};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -106,6 +106,15 @@ pub(super) fn mode(text: &str) -> Result<Mode, String> {
         "shared" => Ok(Mode::Shared),
         "exclusive" => Ok(Mode::Exclusive),
         _ => Err("it is shared or exclusive".to_owned()),
+    }
+}
+
+pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
+    match text {
+        "on-conflict" => Ok(Prefix::OnConflict),
+        "always" => Ok(Prefix::Always),
+        "never" => Ok(Prefix::Never),
+        _ => Err("it is on-conflict, always or never".to_owned()),
     }
 }
 

@@ -73,6 +73,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         args: args.args.iter().cloned().collect(),
         servers: servers(doing, args)?,
         mode: args.mode,
+        prefix: args.prefix,
         labels: args.labels.iter().cloned().collect(),
         tenant: args.tenant.clone(),
         lease: args.lease,

@@ -33,7 +33,8 @@ pub(crate) const TIMEOUTS: Kind = Kind {
     keys: &["start", "drain", "stdin_grace", "term_grace", "kill_wait", "idle", "pin"],
 };
 
-pub(crate) const PROFILE: Kind = Kind { heading: "[profiles.PROFILE]", keys: &["timeouts", "servers"] };
+pub(crate) const PROFILE: Kind =
+    Kind { heading: "[profiles.PROFILE]", keys: &["timeouts", "prefix", "servers"] };
 
 pub(crate) const SERVER: Kind = Kind {
     heading: "[profiles.PROFILE.servers.SERVER]",

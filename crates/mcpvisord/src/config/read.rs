@@ -5,6 +5,7 @@ use super::walk::{Item, Section, Walk};
 use super::{Config, Containment, Daemon, Profile, RestartPolicy, Server, Template, Timeouts};
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_supervisor::{EraChoice, Prefix};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -171,7 +172,11 @@ fn profile(section: &Section<'_>, inherited: Timeouts) -> Profile {
             servers.push(server);
         }
     }
-    Profile { timeouts, servers }
+    const PREFIXES: [(&str, Prefix); 3] =
+        [("on-conflict", Prefix::OnConflict), ("always", Prefix::Always), ("never", Prefix::Never)];
+    let mut prefix = Prefix::default();
+    set(&mut prefix, section.get("prefix").and_then(|item| item.word(&PREFIXES)));
+    Profile { timeouts, prefix, servers }
 }
 
 /// None where something of it is wrong, which has been told then.
@@ -200,6 +205,12 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         Some(cwd)
     });
     for_later(section);
+    const MODES: [(&str, Mode); 2] = [("shared", Mode::Shared), ("exclusive", Mode::Exclusive)];
+    const ERAS: [(&str, EraChoice); 3] =
+        [("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)];
+    let (mut mode, mut era) = (Mode::Shared, EraChoice::default());
+    set(&mut mode, section.get("mode").and_then(|item| item.word(&MODES)));
+    set(&mut era, section.get("era").and_then(|item| item.word(&ERAS)));
     let mut required = true;
     set(&mut required, section.get("required").and_then(|item| item.boolean()));
     let restart = restart(section);
@@ -212,7 +223,8 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         args,
         env,
         cwd,
-        mode: Mode::Shared,
+        mode,
+        era,
         required,
         restart,
         timeouts,
@@ -259,23 +271,10 @@ fn restart(section: &Section<'_>) -> RestartPolicy {
 /// Keys whose meaning is settled and whose other values come with later versions: they are checked, and a value
 /// that would not be honoured is an error, so that nobody relies on it.
 fn for_later(section: &Section<'_>) {
-    if let Some(item) = section.get("mode")
-        && item.word(&[("shared", false), ("exclusive", true)]) == Some(true)
-    {
-        item.unsupported(
-            "mode = \"exclusive\"",
-            "leave it out, or use `mcpvisor run` for a server of one client",
-        );
-    }
     if let Some(item) = section.get("scope")
         && item.word(&[("session", false), ("daemon", true)]) == Some(true)
     {
         item.unsupported("scope = \"daemon\"", "leave it out: each session has servers of its own");
-    }
-    if let Some(item) = section.get("era")
-        && item.word(&[("auto", false), ("legacy", false), ("modern", true)]) == Some(true)
-    {
-        item.unsupported("era = \"modern\"", "write \"auto\" or \"legacy\"");
     }
     if let Some(item) = section.get("stop_command")
         && let Some(words) = item.items()

@@ -94,6 +94,7 @@ processes = 64
             args: vec![Template::literal("b"), Template::parse("${arg:c}").unwrap()],
             env: [("D".to_owned(), Template::literal("e"))].into(),
             cwd: Some(Template::literal("/f")),
+            era: EraChoice::Auto,
             mode: Mode::Shared,
             required: false,
             restart: RestartPolicy { when: Restart::Permanent, intensity: 3, period: seconds(30) },
@@ -169,13 +170,8 @@ fn syntax_errors_are_told_with_the_others() {
 
 #[test]
 fn what_can_not_be_honoured_yet_is_an_error_that_says_so() {
-    for line in [
-        "mode = \"exclusive\"",
-        "scope = \"daemon\"",
-        "era = \"modern\"",
-        "stop_command = [\"docker\", \"rm\"]",
-        "timeouts = { drain = \"1s\" }",
-    ] {
+    for line in ["scope = \"daemon\"", "stop_command = [\"docker\", \"rm\"]", "timeouts = { drain = \"1s\" }"]
+    {
         let told = errors(&format!("[profiles.p.servers.s]\ncommand = \"a\"\n{line}\n"));
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].2.contains("is not supported yet"), "{told:?}");

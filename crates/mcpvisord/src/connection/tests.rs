@@ -111,7 +111,7 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
         ("tool/call", json!({"key":"a","tool":"t","arguments":[1]}), "invalid_request"),
         ("log/read", json!({"key":"a"}), "not_found"),
         ("process/list", json!({"key":"a"}), "not_found"),
-        ("session/attach", json!({"key":"a"}), "unsupported"),
+        ("session/attach", json!({"key":"a"}), "not_found"),
         ("session/attach", json!({"key":"a","exclusive":true}), "not_found"),
         (
             "session/attach",

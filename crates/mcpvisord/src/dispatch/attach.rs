@@ -1,4 +1,4 @@
-//! Attaching one client to an exclusive server.
+//! Attaching a client to a session's shared servers, or to an exclusive one.
 use super::target;
 use crate::connection::Context;
 use crate::convert;
@@ -77,17 +77,10 @@ impl Attaching {
 }
 
 async fn find(context: &Context, params: &SessionAttach) -> Result<Attachable, ErrorObject> {
-    if !params.exclusive {
-        return Err(ErrorObject::new(
-            ErrorKind::Unsupported,
-            "session/attach is not supported by this version but for an exclusive server",
-        )
-        .with("help", "attach to one exclusive server with --exclusive"));
-    }
     let target = target(context, params.user, &params.key, params.generation)?;
     let server = params.server.as_ref().map(convert::server_name);
     let key = target.key.key.clone();
-    let found = context.daemon.supervisor.attachable(target, server.as_ref()).await;
+    let found = context.daemon.supervisor.attachable(target, server.as_ref(), params.exclusive).await;
     found.map_err(|failure| convert::error(failure, Some(&key)))
 }
 
@@ -95,13 +88,14 @@ fn told(params: &SessionAttach, attachable: &Attachable) -> Attached {
     Attached {
         key: params.key.clone(),
         generation: attachable.generation().0,
-        server: convert::wire_server_name(attachable.server()),
+        server: attachable.server().map(convert::wire_server_name),
         first_end: None,
     }
 }
 
 fn audit(context: &Context, attached: &Attached) {
     let (uid, pid) = (context.peer.uid, context.peer.pid);
-    let (session, generation, server) = (&attached.key, attached.generation, &attached.server);
-    tracing::info!(%session, generation, %server, uid, pid, "client attached");
+    let (session, generation) = (&attached.key, attached.generation);
+    let server = attached.server.as_ref().map(tracing::field::display);
+    tracing::info!(%session, generation, server, uid, pid, "client attached");
 }

@@ -39,6 +39,7 @@ pub(super) async fn open(
         labels: params.labels,
         servers: resolved.servers,
         drain: resolved.drain,
+        prefix: resolved.prefix,
         direct,
         if_closing: match params.if_closing {
             WireIfClosing::Wait => IfClosing::Wait,

@@ -22,6 +22,6 @@ pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<B
     let server = params.server.as_ref().map(convert::server_name);
     let deadline = context.deadline(params.deadline_ms);
     let supervisor = &context.daemon.supervisor;
-    let result = supervisor.call(target, server, params.tool, params.arguments, deadline).await;
+    let result = supervisor.call(target, server, params.tool, params.arguments, deadline, None).await;
     result.map_err(|failure| convert::error(failure, Some(&key)))
 }

@@ -6,7 +6,7 @@ use mcpvisor_control::params::{Mode as WireMode, Restart as WireRestart, ServerD
 use mcpvisor_control::{ErrorObject, Text};
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_process::{Credentials, ResourceLimit};
-use mcpvisor_supervisor::ServerSpec;
+use mcpvisor_supervisor::{EraChoice, ServerSpec};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -116,6 +116,7 @@ pub(super) fn spec(
         memory_max: definition.limits.and_then(|limits| limits.memory_bytes),
         pids_max: definition.limits.and_then(|limits| limits.processes),
         max_in_flight: None,
+        era: EraChoice::Auto,
         mode: match (direct, exclusive) {
             (true, _) => Mode::Direct,
             (false, true) => Mode::Exclusive,

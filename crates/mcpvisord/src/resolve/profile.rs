@@ -105,6 +105,7 @@ fn spec(
         pids_max: server.processes,
         max_in_flight: server.max_in_flight,
         mode: server.mode,
+        era: server.era,
         required: server.required,
         restart: server.restart.when,
         restart_intensity: server.restart.intensity,

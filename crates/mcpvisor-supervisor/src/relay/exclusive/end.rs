@@ -2,8 +2,8 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, open};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::io;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -48,7 +48,7 @@ impl End {
     }
 
     /// Reads what is there: `WouldBlock` where that is nothing, 0 at the end.
-    pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(in crate::relay) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let got = if self.socket {
                 recv(self.fd.get_ref(), &mut *buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
@@ -65,7 +65,7 @@ impl End {
     }
 
     /// Writes what fits now; `WouldBlock` where that is nothing.
-    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(in crate::relay) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let got = if self.socket {
                 send(self.fd.get_ref(), bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
@@ -79,8 +79,24 @@ impl End {
         }
     }
 
+    /// As [`End::write`], of several pieces one after the other.
+    pub(in crate::relay) fn write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        loop {
+            let got = if self.socket {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                sendmsg(self.fd.get_ref(), pieces, &mut SendAncillaryBuffer::default(), flags)
+            } else {
+                rustix::io::writev(self.fd.get_ref(), pieces)
+            };
+            match got {
+                Err(Errno::INTR) => {}
+                other => return other.map_err(Into::into),
+            }
+        }
+    }
+
     /// Resolves when there may be something to read; `read` is tried then, and what it gave is told by the second step. Cancel safe.
-    pub(super) async fn readable(&self, read: impl FnOnce(&Self) -> Read) -> Read {
+    pub(in crate::relay) async fn readable(&self, read: impl FnOnce(&Self) -> Read) -> Read {
         let Ok(mut ready) = self.fd.readable().await else { return Read::Ended };
         let read = read(self);
         // What was read short has no more: the next byte is a new event. The end stays known.
@@ -91,7 +107,7 @@ impl End {
     }
 
     /// Resolves when there is room, or an error that a write will tell. Cancel safe.
-    pub(super) async fn writable(&self) {
+    pub(in crate::relay) async fn writable(&self) {
         loop {
             // Without the runtime's driver there is no runtime.
             let Ok(mut ready) = self.fd.writable().await else { return std::future::pending().await };
@@ -103,7 +119,7 @@ impl End {
     }
 
     /// Resolves when nobody reads any more what is written here. Cancel safe.
-    pub(super) async fn unheard(&self) {
+    pub(in crate::relay) async fn unheard(&self) {
         loop {
             let Ok(mut ready) = self.fd.ready(Interest::ERROR).await else {
                 return std::future::pending().await;
@@ -116,7 +132,7 @@ impl End {
     }
 
     /// Resolves when whoever writes has closed the other side, whatever it has left to be read. Cancel safe.
-    pub(super) async fn hung_up(&self) {
+    pub(in crate::relay) async fn hung_up(&self) {
         loop {
             let Ok(mut ready) = self.fd.readable().await else { return std::future::pending().await };
             if self.is(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
@@ -127,7 +143,7 @@ impl End {
     }
 
     /// Nobody reads any more what is written here, as far as that can be told.
-    pub(super) fn is_unheard(&self) -> bool {
+    pub(in crate::relay) fn is_unheard(&self) -> bool {
         self.is(PollFlags::ERR | PollFlags::HUP)
     }
 
@@ -140,7 +156,7 @@ impl End {
 
 /// What an attempt to read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Read {
+pub(in crate::relay) enum Read {
     /// There was nothing.
     Nothing,
     /// There may be more.
@@ -152,7 +168,7 @@ pub(super) enum Read {
 
 impl Read {
     /// Of a read into a buffer of `size` bytes.
-    pub(super) fn of(read: &io::Result<usize>, size: usize) -> Self {
+    pub(in crate::relay) fn of(read: &io::Result<usize>, size: usize) -> Self {
         match read {
             Ok(0) => Self::Ended,
             Ok(count) if *count < size => Self::All,

@@ -3,17 +3,15 @@ use super::*;
 #[tokio::test]
 async fn a_legacy_server() {
     let (connection, mut server) = connect();
-    assert!(matches!(connection.call_tool("t", None).await, Err(CallError::NotReady)));
-    assert!(matches!(connection.tools().await, Err(CallError::NotReady)));
+    assert!(matches!(connection.call_tool("t", None, None).await, Err(CallError::NotReady)));
+    assert!(matches!(connection.items(ListKind::Tools).await, Err(CallError::NotReady)));
     let (outcome, ()) = soon(async { tokio::join!(connection.handshake(), server.shake_hands()) }).await;
-    let expected = Handshake {
-        era: "legacy",
-        protocol: "2025-11-25".into(),
-        tools: true,
-        server: Some(("fake".into(), "1".into())),
-    };
-    assert_eq!(outcome.unwrap(), expected);
-    assert_eq!(soon(connection.handshake()).await.unwrap(), expected, "it is not repeated");
+    for agreed in [outcome, soon(connection.handshake()).await] {
+        let agreed = agreed.unwrap();
+        assert_eq!((agreed.era.as_str(), &*agreed.protocol), ("legacy", "2025-11-25"));
+        assert!(agreed.offers.tools);
+        assert_eq!(agreed.server, Some(("fake".into(), "1".into())));
+    }
     connection.end();
     assert_eq!(server.line().await, None);
 }
@@ -27,10 +25,15 @@ async fn a_modern_server() {
         server.say(&json!({"jsonrpc":"2.0","id":id,"error":error})).await;
         let id = server.expect("server/discover").await;
         server.answer(&id, json!({"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}})).await;
+        // It tells of changes to those only that have asked for that.
+        let listen = server.next().await;
+        assert_eq!(listen["method"], "subscriptions/listen");
+        assert_eq!(listen["params"]["notifications"]["toolsListChanged"], true);
     };
     let (outcome, ()) = soon(async { tokio::join!(connection.handshake(), serve) }).await;
     let outcome = outcome.unwrap();
-    assert_eq!((outcome.era, &*outcome.protocol), ("modern", "2026-07-28"));
+    assert_eq!(connection.stats().in_flight, 0, "the daemon's own is not counted");
+    assert_eq!((outcome.era.as_str(), &*outcome.protocol), ("modern", "2026-07-28"));
     let call = spawn_call(&connection, "t");
     let message = server.next().await;
     assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
@@ -49,7 +52,7 @@ async fn a_refusal_and_an_odd_version() {
     let (outcome, ()) = soon(async { tokio::join!(connection.handshake(), serve) }).await;
     let text = outcome.unwrap_err().to_string();
     assert!(text.contains("1999-01-01") && text.contains("2025-11-25"), "{text}");
-    assert!(matches!(connection.call_tool("t", None).await, Err(CallError::NotReady)));
+    assert!(matches!(connection.call_tool("t", None, None).await, Err(CallError::NotReady)));
     connection.end();
 }
 
@@ -74,7 +77,7 @@ async fn it_fails_when_the_server_ends_or_the_start_is_given_up() {
     server.answer(&id, json!({"protocolVersion":"2025-11-25"})).await;
     server.expect("notifications/initialized").await;
     assert!(matches!(connection.handshake().await, Err(HandshakeError::Settled(_))));
-    assert!(matches!(connection.call_tool("t", None).await, Err(CallError::Settled(_))));
+    assert!(matches!(connection.call_tool("t", None, None).await, Err(CallError::Settled(_))));
     connection.end();
 }
 

@@ -20,13 +20,13 @@ pub(super) fn connect_with(options: ConnectionOptions) -> (Connection, FakeServe
     let ended = Arc::new(AtomicUsize::new(0));
     let server = FakeServer {
         input: BufReader::new(receiver(input).unwrap()),
-        output: sender(output).unwrap(),
+        output: pipe::Sender::from_owned_fd(output).unwrap(),
         ended: ended.clone(),
     };
     let on_end = Box::new(move || {
         ended.fetch_add(1, Ordering::SeqCst);
     });
-    (Connection::start(stdin, stdout, options, on_end).unwrap(), server)
+    (Connection::start(stdin, stdout, options, Slot::default(), on_end).unwrap(), server)
 }
 
 pub(super) fn connect() -> (Connection, FakeServer) {
@@ -36,7 +36,7 @@ pub(super) fn connect() -> (Connection, FakeServer) {
 pub(super) async fn ready_with(options: ConnectionOptions) -> (Connection, FakeServer) {
     let (connection, mut server) = connect_with(options);
     let (outcome, ()) = soon(async { tokio::join!(connection.handshake(), server.shake_hands()) }).await;
-    assert_eq!(outcome.unwrap().protocol, "2025-11-25");
+    assert_eq!(&*outcome.unwrap().protocol, "2025-11-25");
     (connection, server)
 }
 

@@ -8,7 +8,10 @@ fn page(names: &[&str], cursor: Option<&str>) -> Value {
 fn spawn_tools(connection: &Connection) -> tokio::task::JoinHandle<Result<Vec<String>, CallError>> {
     let connection = connection.clone();
     tokio::spawn(async move {
-        connection.tools().await.map(|tools| tools.iter().map(|tool| tool.name.clone()).collect())
+        connection
+            .items(ListKind::Tools)
+            .await
+            .map(|tools| tools.iter().map(|tool| tool.name.clone()).collect())
     })
 }
 
@@ -63,8 +66,8 @@ async fn a_server_without_tools_is_not_asked() {
         server.answer(&id, json!({"protocolVersion":"2024-11-05","capabilities":{}})).await;
     };
     let (outcome, ()) = soon(async { tokio::join!(connection.handshake(), serve) }).await;
-    assert!(!outcome.unwrap().tools);
-    assert!(soon(connection.tools()).await.unwrap().is_empty());
+    assert!(!outcome.unwrap().offers.tools);
+    assert!(soon(connection.items(ListKind::Tools)).await.unwrap().is_empty());
     assert_eq!(connection.stats().tools, Some(0));
     connection.end();
 }

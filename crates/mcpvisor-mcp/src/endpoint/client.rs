@@ -1,0 +1,504 @@
+//! What the client says.
+use super::{
+    AskedOf, Batch, Call, CallKey, Endpoint, Errand, Kind, MOST_IN_BATCH, Todo, Wanted, plain_error,
+};
+use crate::catalogue::Prefix;
+use crate::envelope::{Message, NoiseKind};
+use crate::framing::TooLong;
+use crate::id::Id;
+use crate::listing::ListKind;
+use crate::peer::Forward;
+use crate::relay::Because;
+use crate::salvage::salvage;
+use crate::splice::{span_of, splice};
+use crate::version::Era;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+pub(super) const PARSE_ERROR: i64 = -32700;
+pub(super) const INVALID_REQUEST: i64 = -32600;
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
+pub(super) const INVALID_PARAMS: i64 = -32602;
+
+/// By this the ids that the client answers to are told from any that it makes up.
+pub(super) const PREFIX: &str = "mcpvisor-";
+const MODERN_MARK: &[u8] = b"\"io.modelcontextprotocol/protocolVersion\"";
+
+/// The parts of a request's parameters that matter to an intermediary.
+#[derive(Deserialize, Default)]
+struct Params<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow)]
+    level: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cursor: Option<&'a RawValue>,
+    #[serde(borrow, rename = "ref")]
+    reference: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Reference<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uri: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Meta<'a> {
+    #[serde(borrow, rename = "progressToken")]
+    pub(super) progress: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct CancelledParams<'a> {
+    #[serde(borrow, rename = "requestId")]
+    request: &'a RawValue,
+}
+
+/// A request, as it was read.
+struct Request<'a> {
+    /// The message's own text: a line, or a part of a batch.
+    line: &'a [u8],
+    id: Id,
+    raw_id: &'a RawValue,
+    params: Option<&'a RawValue>,
+    batch: Option<u64>,
+}
+
+/// Where the call goes.
+enum Way<'a> {
+    Ask(usize, Kind),
+    Errand(Errand<'a>, Kind),
+    Error(i64, String),
+    NotRunning,
+}
+
+impl<P> Endpoint<P> {
+    /// A line of the client, as the framer gives it. `admit` is asked once for each request that is to go to a server.
+    pub fn client_line<'a>(
+        &mut self,
+        line: &'a [u8],
+        mut admit: impl FnMut() -> Result<P, Because>,
+    ) -> Vec<Todo<'a>> {
+        let mut todo = Vec::new();
+        if line.trim_ascii_start().starts_with(b"[") {
+            self.batch(line, &mut admit, &mut todo);
+        } else {
+            self.message(line, None, &mut admit, &mut todo);
+        }
+        todo
+    }
+
+    /// A line of the client over `cap` bytes: an error of that request, where it can be told.
+    pub fn client_too_long(&mut self, line: &TooLong, cap: usize) -> Vec<Todo<'static>> {
+        let found = salvage(line);
+        let Some(id) = found.id.and_then(|id| RawValue::from_string(id.to_json()).ok()) else {
+            self.counters.noise += 1;
+            return Vec::new();
+        };
+        if !found.method {
+            // An answer to a server's request: what it answers is settled with an error.
+            return self.answer_too_long(&id, line.bytes, cap);
+        }
+        let text = format!("the request has {} bytes, more than the longest line of {cap}", line.bytes);
+        vec![Todo::Say(plain_error(&id, INVALID_REQUEST, &text, None))]
+    }
+
+    fn answer_too_long(&mut self, id: &RawValue, bytes: u64, cap: usize) -> Vec<Todo<'static>> {
+        match self.take_asked(id) {
+            Some(AskedOf { server, raw_id, .. }) => {
+                let text =
+                    format!("the client's answer has {bytes} bytes, more than the longest line of {cap}");
+                vec![Todo::Write { server, line: plain_error(&raw_id, INVALID_REQUEST, &text, None) }]
+            }
+            None => {
+                self.counters.unmatched += 1;
+                Vec::new()
+            }
+        }
+    }
+
+    /// The client is gone: its calls are cancelled, what servers wait for is answered, its subscriptions end. The permits of the calls.
+    pub fn client_lost(&mut self) -> (Vec<Todo<'static>>, Vec<P>) {
+        self.client.lost = true;
+        let mut todo = Vec::new();
+        let mut permits = Vec::new();
+        let mut calls: Vec<(CallKey, Call<P>)> = self.calls.drain().collect();
+        calls.sort_unstable_by_key(|(key, _)| *key);
+        for (call, known) in calls {
+            permits.push(known.permit);
+            todo.push(Todo::Cancel { call, at: known.at, said: None });
+        }
+        self.ids.clear();
+        self.batches.clear();
+        let mut asked: Vec<(u64, AskedOf)> = self.asked.drain().collect();
+        asked.sort_unstable_by_key(|(number, _)| *number);
+        for (_, AskedOf { server, raw_id, .. }) in asked {
+            todo.push(Todo::Write { server, line: super::own_error(&raw_id, Because::ClientLost) });
+        }
+        for (uri, server) in std::mem::take(&mut self.subscriptions) {
+            let params = serde_json::Map::from_iter([("uri".to_owned(), uri.into())]);
+            todo.push(Todo::Own { server, method: "resources/unsubscribe", params });
+        }
+        (todo, permits)
+    }
+
+    fn batch<'a>(
+        &mut self,
+        line: &'a [u8],
+        admit: &mut impl FnMut() -> Result<P, Because>,
+        todo: &mut Vec<Todo<'a>>,
+    ) {
+        let refuse = |code, text: &str| Todo::Say(plain_error(null(), code, text, None));
+        if self.client.protocol.as_deref() != Some("2025-03-26") {
+            self.counters.noise += 1;
+            let text = "an array of messages is known to revision 2025-03-26 only, which was not negotiated";
+            todo.push(refuse(INVALID_REQUEST, text));
+            return;
+        }
+        let parts: Vec<&'a RawValue> = match serde_json::from_slice(line) {
+            Ok(parts) => parts,
+            Err(_) => {
+                self.counters.noise += 1;
+                todo.push(refuse(PARSE_ERROR, "not a JSON array of messages"));
+                return;
+            }
+        };
+        if parts.is_empty() || parts.len() > MOST_IN_BATCH {
+            self.counters.noise += 1;
+            todo.push(refuse(INVALID_REQUEST, "a batch has from 1 to 1024 messages"));
+            return;
+        }
+        let number = self.key().0;
+        // One more than it has, so that it does not end before all of it is read.
+        self.batches.insert(number, Batch { waiting: 1, answers: Vec::new() });
+        for part in parts {
+            self.message(part.get().as_bytes(), Some(number), admit, todo);
+        }
+        todo.extend(self.leave_batch(Some(number)).map(Todo::Say));
+    }
+
+    fn message<'a>(
+        &mut self,
+        line: &'a [u8],
+        batch: Option<u64>,
+        admit: &mut impl FnMut() -> Result<P, Because>,
+        todo: &mut Vec<Todo<'a>>,
+    ) {
+        match Message::parse(line) {
+            Message::Request { id, raw_id, method, params } => {
+                if let Some(batch) = batch.and_then(|number| self.batches.get_mut(&number)) {
+                    batch.waiting += 1;
+                }
+                let request = Request { line, id, raw_id, params, batch };
+                self.request(&method, request, admit, todo);
+            }
+            Message::Notification { method, params } => self.notification(&method, params, line, todo),
+            Message::Response { raw_id, .. } => {
+                match raw_id.and_then(|id| Some((id, self.take_asked(id)?))) {
+                    Some((id, AskedOf { server, raw_id, .. })) => {
+                        let Some(span) = span_of(line, id.get()) else { return };
+                        let line = splice(line, &mut [(span, raw_id.get().as_bytes())]);
+                        todo.push(Todo::Write { server, line });
+                    }
+                    None => self.counters.unmatched += 1,
+                }
+            }
+            Message::Noise(kind) => {
+                self.counters.noise += 1;
+                let (code, text) = match kind {
+                    NoiseKind::NotUtf8 | NoiseKind::NotAnObject => (PARSE_ERROR, "not a JSON object"),
+                    NoiseKind::NotJsonRpc => (INVALID_REQUEST, "not a message of JSON-RPC 2.0"),
+                };
+                if let Some(batch) = batch.and_then(|number| self.batches.get_mut(&number)) {
+                    batch.waiting += 1;
+                }
+                todo.extend(self.reply(batch, plain_error(null(), code, text, None)).map(Todo::Say));
+            }
+        }
+    }
+
+    fn request<'a>(
+        &mut self,
+        method: &str,
+        request: Request<'a>,
+        admit: &mut impl FnMut() -> Result<P, Because>,
+        todo: &mut Vec<Todo<'a>>,
+    ) {
+        let batch = request.batch;
+        let own = match method {
+            "ping" => Some(super::result_line(request.raw_id, "{}")),
+            "initialize" => Some(self.initialize(request.raw_id, request.params)),
+            _ => None,
+        };
+        if let Some(line) = own {
+            todo.extend(self.reply(batch, line).map(Todo::Say));
+            return;
+        }
+        if self.client.era.is_none() {
+            let modern = memchr::memmem::find(request.line, MODERN_MARK).is_some();
+            if (modern || method == "server/discover") && !self.has(Era::Modern) {
+                let line = self.not_modern(request.raw_id, method);
+                todo.extend(self.reply(batch, line).map(Todo::Say));
+                return;
+            }
+            if modern {
+                self.client.era = Some(Era::Modern);
+            }
+        }
+        if method == "server/discover" && self.faces.len() > 1 {
+            let line = self.discover(request.raw_id);
+            todo.extend(self.reply(batch, line).map(Todo::Say));
+            return;
+        }
+        let refused = if self.ids.contains_key(&request.id) {
+            Some(plain_error(request.raw_id, INVALID_REQUEST, "a request with this id is in flight", None))
+        } else if self.calls.len() >= self.most_calls {
+            Some(super::own_error(request.raw_id, Because::Overloaded))
+        } else {
+            None
+        };
+        if let Some(line) = refused {
+            todo.extend(self.reply(batch, line).map(Todo::Say));
+            return;
+        }
+        self.pass(method, request, admit, todo);
+    }
+
+    /// A request that servers answer.
+    fn pass<'a>(
+        &mut self,
+        method: &str,
+        request: Request<'a>,
+        admit: &mut impl FnMut() -> Result<P, Because>,
+        todo: &mut Vec<Todo<'a>>,
+    ) {
+        let Request { line, id, raw_id, params, batch } = request;
+        // Parameters that are an array, which MCP does not have, are the server's to refuse.
+        let matters = self.looks_at(method) || memchr::memmem::find(line, b"\"progressToken\"").is_some();
+        let known: Params<'a> = params
+            .filter(|_| matters)
+            .and_then(|params| serde_json::from_str(params.get()).ok())
+            .unwrap_or_default();
+        let progress = known
+            .meta
+            .and_then(|meta| serde_json::from_str::<Meta<'a>>(meta.get()).ok())
+            .and_then(|meta| meta.progress);
+        let Some(id_span) = span_of(line, raw_id.get()) else { return };
+        let forward = Forward {
+            line: Cow::Borrowed(line),
+            id: id_span,
+            progress: progress.and_then(|token| span_of(line, token.get())),
+            rename: None,
+        };
+        let way = self.way(method, &known, &forward);
+        let line = match &way {
+            Way::Error(code, text) => Some(plain_error(raw_id, *code, text, None)),
+            Way::NotRunning => Some(super::own_error(raw_id, Because::ServerExited)),
+            _ => None,
+        };
+        if let Some(line) = line {
+            todo.extend(self.reply(batch, line).map(Todo::Say));
+            return;
+        }
+        let permit = match admit() {
+            Ok(permit) => permit,
+            Err(because) => {
+                let line = super::own_error(raw_id, because);
+                todo.extend(self.reply(batch, line).map(Todo::Say));
+                return;
+            }
+        };
+        let call = self.key();
+        self.ids.insert(id.clone(), call);
+        let mut known = Call {
+            id,
+            raw_id: raw_id.to_owned(),
+            progress: progress.map(ToOwned::to_owned),
+            batch,
+            permit,
+            at: Vec::new(),
+            listening: 1,
+            kind: Kind::Plain,
+        };
+        match way {
+            Way::Ask(server, kind) => {
+                known.kind = kind;
+                todo.push(Todo::Ask { call, server, forward });
+            }
+            Way::Errand(errand, kind) => {
+                known.kind = kind;
+                todo.push(Todo::Errand { call, errand });
+            }
+            Way::Error(..) | Way::NotRunning => {}
+        }
+        self.calls.insert(call, known);
+    }
+
+    fn way<'a>(&self, method: &str, params: &Params<'a>, forward: &Forward<'a>) -> Way<'a> {
+        let uri = params.uri.and_then(text);
+        let kind = match method {
+            "logging/setLevel" => params.level.map(|level| Kind::SetLevel(level.to_owned())),
+            "resources/subscribe" => uri.clone().map(|uri| Kind::Subscribe(uri.into_owned())),
+            "resources/unsubscribe" => uri.clone().map(|uri| Kind::Unsubscribe(uri.into_owned())),
+            "subscriptions/listen" => Some(Kind::Listen(super::Listen::default())),
+            _ => None,
+        };
+        let kind = kind.unwrap_or(Kind::Plain);
+        if self.passes_as_it_is(method) {
+            return match self.usable().next() {
+                Some(server) => Way::Ask(server, kind),
+                None => Way::NotRunning,
+            };
+        }
+        let find = |wanted: Wanted, at: Option<&RawValue>| {
+            let span = at.and_then(|at| span_of(&forward.line, at.get()));
+            Way::Errand(Errand::Find { wanted, at: span, forward: forward.clone() }, kind.clone())
+        };
+        let missing = |what: &str| Way::Error(INVALID_PARAMS, format!("{method} needs {what}"));
+        if let Some(list) = ListKind::of_method(method) {
+            return match params.cursor.map(|cursor| serde_json::from_str::<String>(cursor.get())) {
+                None => Way::Errand(Errand::List(list, None), kind),
+                Some(Ok(after)) => Way::Errand(Errand::List(list, Some(after)), kind),
+                Some(Err(_)) => Way::Error(INVALID_PARAMS, "the cursor is no string".to_owned()),
+            };
+        }
+        match method {
+            "tools/call" | "prompts/get" => match params.name.and_then(text) {
+                Some(name) => {
+                    let name = name.into_owned();
+                    let tool = method == "tools/call";
+                    find(if tool { Wanted::Tool(name) } else { Wanted::Prompt(name) }, params.name)
+                }
+                None => missing("a name"),
+            },
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => match uri {
+                Some(uri) => find(Wanted::Uri(uri.into_owned()), None),
+                None => missing("a uri"),
+            },
+            "completion/complete" => {
+                let reference =
+                    params.reference.and_then(|raw| serde_json::from_str::<Reference<'a>>(raw.get()).ok());
+                let Some(reference) = reference else { return missing("a ref") };
+                let name = reference.name.and_then(|raw| Some((raw, text(raw)?)));
+                match (name, reference.uri.and_then(text)) {
+                    (_, Some(uri)) => find(Wanted::Uri(uri.into_owned()), None),
+                    (Some((raw, name)), None) => find(Wanted::Prompt(name.into_owned()), Some(raw)),
+                    (None, None) => missing("a ref with a name or a uri"),
+                }
+            }
+            "logging/setLevel" => match &kind {
+                Kind::SetLevel(_) => Way::Errand(Errand::SetLevel(forward.clone()), kind),
+                _ => missing("a level"),
+            },
+            "subscriptions/listen" => Way::Errand(Errand::Listen(forward.clone()), kind),
+            _ => Way::Error(
+                METHOD_NOT_FOUND,
+                format!("with several servers behind one endpoint it can't be told whose {method} is"),
+            ),
+        }
+    }
+
+    /// In front of one server a request passes as it is, unless names are published with a prefix.
+    fn passes_as_it_is(&self, method: &str) -> bool {
+        let named = ["tools/list", "tools/call", "prompts/list", "prompts/get", "completion/complete"];
+        self.faces.len() == 1 && (self.prefix != Prefix::Always || !named.contains(&method))
+    }
+
+    /// Whether something in the parameters decides what becomes of a request, besides its progress token.
+    fn looks_at(&self, method: &str) -> bool {
+        let remembered = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+        !self.passes_as_it_is(method) || remembered.contains(&method)
+    }
+
+    fn notification<'a>(
+        &mut self,
+        method: &str,
+        params: Option<&'a RawValue>,
+        line: &'a [u8],
+        todo: &mut Vec<Todo<'a>>,
+    ) {
+        match method {
+            "notifications/initialized" => {
+                // A server that asked for roots before there was a client is told to ask again.
+                if self.client.roots {
+                    self.tell_all(
+                        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/roots/list_changed\"}",
+                        todo,
+                    );
+                }
+            }
+            "notifications/cancelled" => {
+                let cancelled =
+                    params.and_then(|params| serde_json::from_str::<CancelledParams<'a>>(params.get()).ok());
+                let Some(CancelledParams { request }) = cancelled else {
+                    self.counters.dropped += 1;
+                    return;
+                };
+                let call = Id::from_json(request.get()).and_then(|id| self.ids.get(&id).copied());
+                // One that is not in flight has its answer on the way.
+                let Some((call, known)) = call.and_then(|call| Some((call, self.take(call)?))) else {
+                    return;
+                };
+                let said = span_of(line, request.get()).map(|span| (line, span));
+                todo.push(Todo::Cancel { call, at: known.at, said });
+                todo.extend(self.leave_batch(known.batch).map(Todo::Say));
+                // Its permit is dropped, which counts it as cancelled.
+            }
+            "notifications/progress" => match self.progress_of(params, line) {
+                Some(write) => todo.push(write),
+                None => self.counters.dropped += 1,
+            },
+            "notifications/roots/list_changed" => self.tell_all(line, todo),
+            _ if self.faces.len() == 1 => self.tell_all(line, todo),
+            _ => self.counters.dropped += 1,
+        }
+    }
+
+    /// What the client tells of the progress of a server's request.
+    fn progress_of<'a>(&self, params: Option<&'a RawValue>, line: &'a [u8]) -> Option<Todo<'a>> {
+        let token = serde_json::from_str::<Meta<'a>>(params?.get()).ok()?.progress?;
+        let AskedOf { server, progress, .. } = self.asked.get(&asked_number(token)?)?;
+        let with = progress.as_ref()?;
+        let line = splice(line, &mut [(span_of(line, token.get())?, with.get().as_bytes())]);
+        Some(Todo::Write { server: *server, line })
+    }
+
+    /// A notification for all servers that speak as the client does.
+    fn tell_all<'a>(&self, line: &[u8], todo: &mut Vec<Todo<'a>>) {
+        for server in self.usable() {
+            todo.push(Todo::Write { server, line: splice(line, &mut []) });
+        }
+    }
+
+    /// A request of a server, by the id that the client knows it by.
+    fn take_asked(&mut self, id: &RawValue) -> Option<AskedOf> {
+        let number = asked_number(id)?;
+        self.asked.remove(&number)
+    }
+}
+
+/// The number in an id of ours; the type is part of the match.
+pub(super) fn asked_number(id: &RawValue) -> Option<u64> {
+    let Id::String(text) = Id::from_json(id.get())? else { return None };
+    let digits = text.strip_prefix(PREFIX)?;
+    let number: u64 = digits.parse().ok()?;
+    (number.to_string() == digits).then_some(number)
+}
+
+pub(super) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    serde_json::from_str::<Text<'_>>(raw.get()).ok().map(|Text(text)| text)
+}
+
+fn null() -> &'static RawValue {
+    RawValue::NULL
+}

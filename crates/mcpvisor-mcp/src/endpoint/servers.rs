@@ -1,0 +1,325 @@
+//! What servers say.
+use super::client::{METHOD_NOT_FOUND, PREFIX};
+use super::{
+    AskedOf, Call, CallKey, Ended, Endpoint, Kind, Listen, MOST_ASKED, MOST_SUBSCRIPTIONS, Todo, error_line,
+    own_error, plain_error, result_line,
+};
+use crate::handshake::Negotiated;
+use crate::peer::{Answer, Asked, Told};
+use crate::relay::Because;
+use crate::splice::{span_of, splice};
+use crate::version::Era;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// The most notifications of a stream that are held before it is acknowledged.
+const MOST_HELD: usize = 64;
+
+/// What becomes of a server's request.
+#[derive(Debug)]
+pub enum Reply {
+    /// The line for the client, who is to answer it.
+    Client(Vec<u8>),
+    /// The line for the server: nobody can answer it.
+    Server(Vec<u8>),
+}
+
+#[derive(Deserialize)]
+struct Meta<'a> {
+    #[serde(borrow, rename = "progressToken")]
+    progress: Option<&'a RawValue>,
+}
+
+/// The parts of a server's request that say what a client must have to answer it.
+#[derive(Deserialize, Default)]
+struct Wants<'a> {
+    mode: Option<String>,
+    tools: Option<IgnoredAny>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<Meta<'a>>,
+}
+
+impl<P> Endpoint<P> {
+    /// A server's answer to a call. `None` where the call was cancelled, or other servers are still to answer it.
+    pub fn answered(&mut self, call: CallKey, server: usize, answer: &Answer<'_>) -> Option<Ended<P>> {
+        let known = self.calls.get_mut(&call)?;
+        if let Some(lines) = known.one_less(server) {
+            return Some(Ended { lines, permit: None });
+        }
+        let (line, raw_id, outcome) = match *answer {
+            Answer::Line { line, raw_id, outcome } => (line, raw_id, outcome),
+            Answer::TooLong(bytes) => {
+                let text = format!("the server's answer has {bytes} bytes, more than the longest line");
+                return self.answer_with(call, |id| too_long(id, &text));
+            }
+        };
+        if outcome.is_ok() {
+            self.succeeded(call, server);
+        }
+        let subscription = match (&self.calls.get(&call)?.kind, outcome) {
+            (Kind::Listen(_), Ok(result)) => subscription_of(result),
+            _ => None,
+        };
+        self.answer_with(call, |id| {
+            let Some(span) = raw_id.and_then(|raw| span_of(line, raw.get())) else {
+                // An answer without an id could only mean this call.
+                return match outcome {
+                    Ok(result) => result_line(id, result.get()),
+                    Err(error) => error_line(id, error.get()),
+                };
+            };
+            let mut parts = vec![(span, id.get().as_bytes())];
+            parts.extend(subscription.and_then(|raw| Some((span_of(line, raw.get())?, id.get().as_bytes()))));
+            splice(line, &mut parts)
+        })
+    }
+
+    /// A call that its server will not answer any more. `None` where it was cancelled, or other servers are still to answer it.
+    pub fn unanswered(&mut self, call: CallKey, server: usize, because: Because) -> Option<Ended<P>> {
+        let known = self.calls.get_mut(&call)?;
+        if let Some(lines) = known.one_less(server) {
+            return Some(Ended { lines, permit: None });
+        }
+        self.refused(call, because)
+    }
+
+    fn succeeded(&mut self, call: CallKey, server: usize) {
+        match self.calls.get(&call).map(|known| known.kind.clone()) {
+            Some(Kind::SetLevel(level)) => self.log_level = Some(level),
+            Some(Kind::Subscribe(uri)) if self.subscriptions.len() < MOST_SUBSCRIPTIONS => {
+                self.subscriptions.insert(uri, server);
+            }
+            Some(Kind::Unsubscribe(uri)) => {
+                self.subscriptions.remove(&uri);
+            }
+            _ => {}
+        }
+    }
+
+    /// A notification of a server; `about` is the call that it names. The lines for the client.
+    pub fn told(&mut self, server: usize, told: &Told<'_>, about: Option<CallKey>) -> Vec<Vec<u8>> {
+        if self.client.lost || self.client.era.is_none() {
+            return Vec::new();
+        }
+        if let Some((call, (_, raw))) = about.zip(told.about) {
+            return self.told_about(call, told, raw);
+        }
+        match told.method {
+            // Of a call that is over, or of another's.
+            "notifications/progress" => Vec::new(),
+            "notifications/cancelled" => self.server_cancelled(server, told).into_iter().collect(),
+            _ => vec![splice(told.line, &mut [])],
+        }
+    }
+
+    fn told_about(&mut self, call: CallKey, told: &Told<'_>, raw: &RawValue) -> Vec<Vec<u8>> {
+        let Some(known) = self.calls.get_mut(&call) else { return Vec::new() };
+        let with = match (told.method, &known.progress) {
+            ("notifications/progress", Some(token)) => token.get(),
+            ("notifications/progress", None) => return Vec::new(),
+            _ => known.raw_id.get(),
+        };
+        let Some(span) = span_of(told.line, raw.get()) else { return Vec::new() };
+        let line = splice(told.line, &mut [(span, with.as_bytes())]);
+        let Kind::Listen(listen) = &mut known.kind else { return vec![line] };
+        if listen.done {
+            return vec![line];
+        }
+        if told.method == "notifications/subscriptions/acknowledged" {
+            listen.acknowledged.push(acknowledged(told.params));
+            listen.only = line;
+            return listen.acknowledge(&known.raw_id, known.listening);
+        }
+        if listen.held.len() < MOST_HELD {
+            listen.held.push(line);
+        }
+        Vec::new()
+    }
+
+    /// A server gives up a request of its own: the client is told, by the id that it knows.
+    fn server_cancelled(&mut self, server: usize, told: &Told<'_>) -> Option<Vec<u8>> {
+        #[derive(Deserialize)]
+        struct Cancelled<'a> {
+            #[serde(borrow, rename = "requestId")]
+            request: &'a RawValue,
+        }
+        let Cancelled { request } = serde_json::from_str(told.params?.get()).ok()?;
+        let same = |asked: &AskedOf| asked.server == server && asked.raw_id.get() == request.get();
+        let number = self.asked.iter().find(|(_, asked)| same(asked)).map(|(number, _)| *number)?;
+        self.asked.remove(&number);
+        let id = format!("\"{PREFIX}{number}\"");
+        Some(splice(told.line, &mut [(span_of(told.line, request.get())?, id.as_bytes())]))
+    }
+
+    /// A request of a server: for the client if it has declared what that takes, else answered with an error at once.
+    pub fn asked(&mut self, server: usize, asked: &Asked<'_>) -> Reply {
+        let wants: Wants<'_> =
+            asked.params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        let client = &self.client;
+        let (able, what) = match asked.method {
+            "roots/list" => (client.roots, "roots"),
+            "sampling/createMessage" if wants.tools.is_some() => (client.sampling_tools, "sampling.tools"),
+            "sampling/createMessage" => (client.sampling, "sampling"),
+            "elicitation/create" if wants.mode.as_deref() == Some("url") => {
+                (client.elicitation_url, "elicitation.url")
+            }
+            "elicitation/create" => (client.elicitation_form, "elicitation"),
+            _ => (client.protocol.is_some(), asked.method),
+        };
+        if client.lost || !able {
+            let message = format!("the client that is attached has not declared {what}");
+            return Reply::Server(plain_error(asked.raw_id, METHOD_NOT_FOUND, &message, None));
+        }
+        if self.asked.len() >= MOST_ASKED {
+            return Reply::Server(own_error(asked.raw_id, Because::Overloaded));
+        }
+        let number = self.next;
+        self.next += 1;
+        let id = format!("\"{PREFIX}{number}\"");
+        let progress = wants.meta.and_then(|meta| meta.progress);
+        let mut parts = Vec::new();
+        parts.extend(span_of(asked.line, asked.raw_id.get()).map(|span| (span, id.as_bytes())));
+        parts.extend(progress.and_then(|raw| Some((span_of(asked.line, raw.get())?, id.as_bytes()))));
+        let line = splice(asked.line, &mut parts);
+        let known =
+            AskedOf { server, raw_id: asked.raw_id.to_owned(), progress: progress.map(ToOwned::to_owned) };
+        self.asked.insert(number, known);
+        Reply::Client(line)
+    }
+
+    /// A server has ended: what it asked is not to be answered any more. Its calls end by [`Endpoint::unanswered`]. The lines for the client.
+    pub fn server_gone(&mut self, server: usize) -> Vec<Vec<u8>> {
+        self.faces[server].negotiated = None;
+        let mut gone: Vec<u64> = self
+            .asked
+            .iter()
+            .filter(|(_, asked)| asked.server == server)
+            .map(|(number, _)| *number)
+            .collect();
+        gone.sort_unstable();
+        let told = gone.into_iter().map(|number| {
+            self.asked.remove(&number);
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":\"{PREFIX}{number}\",\
+                 \"reason\":\"the server has ended\"}}}}\n"
+            )
+            .into_bytes()
+        });
+        told.collect()
+    }
+
+    /// Everything that servers wait for from the client is settled: the lines for them.
+    pub fn settle_asked(&mut self, because: Because) -> Vec<(usize, Vec<u8>)> {
+        let mut asked: Vec<(u64, AskedOf)> = self.asked.drain().collect();
+        asked.sort_unstable_by_key(|(number, _)| *number);
+        asked.into_iter().map(|(_, asked)| (asked.server, own_error(&asked.raw_id, because))).collect()
+    }
+
+    /// A server that had ended runs again: it is told the level of the log and the subscriptions, and the client that its lists may be
+    /// others now.
+    pub fn server_ready(&mut self, server: usize, negotiated: Negotiated) -> Vec<Todo<'static>> {
+        let (offers, era) = (negotiated.offers, negotiated.era);
+        self.faces[server].negotiated = Some(negotiated);
+        let mut todo = Vec::new();
+        if self.client.lost || self.client.era != Some(era) || era == Era::Modern {
+            return todo;
+        }
+        if let Some(level) = self.log_level.as_ref().filter(|_| offers.logging) {
+            let level: Value = serde_json::from_str(level.get()).unwrap_or_default();
+            let params = Map::from_iter([("level".to_owned(), level)]);
+            todo.push(Todo::Own { server, method: "logging/setLevel", params });
+        }
+        for (uri, _) in self.subscriptions.iter().filter(|(_, owner)| **owner == server) {
+            let params = Map::from_iter([("uri".to_owned(), Value::from(uri.as_str()))]);
+            todo.push(Todo::Own { server, method: "resources/subscribe", params });
+        }
+        let lists = [
+            (offers.tools, "notifications/tools/list_changed"),
+            (offers.prompts, "notifications/prompts/list_changed"),
+            (offers.resources, "notifications/resources/list_changed"),
+        ];
+        for (_, method) in lists.iter().filter(|(offered, _)| *offered) {
+            todo.push(Todo::Say(format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\"}}\n").into_bytes()));
+        }
+        todo
+    }
+}
+
+impl<P> Call<P> {
+    /// One of several servers has ended its part: what the client hears of that. None of the last one.
+    fn one_less(&mut self, server: usize) -> Option<Vec<Vec<u8>>> {
+        if self.listening < 2 {
+            return None;
+        }
+        self.listening -= 1;
+        self.at.retain(|(at, _)| *at != server);
+        Some(match &mut self.kind {
+            Kind::Listen(listen) if !listen.done => listen.acknowledge(&self.raw_id, self.listening),
+            _ => Vec::new(),
+        })
+    }
+}
+
+impl Listen {
+    /// Once all `servers` have acknowledged: one acknowledgement of what any of them sends, and what was held.
+    fn acknowledge(&mut self, id: &RawValue, servers: usize) -> Vec<Vec<u8>> {
+        if self.acknowledged.len() < servers || self.acknowledged.is_empty() {
+            return Vec::new();
+        }
+        self.done = true;
+        let all = std::mem::take(&mut self.acknowledged);
+        let first = if all.len() == 1 {
+            std::mem::take(&mut self.only)
+        } else {
+            let mut union = Map::new();
+            for (kind, value) in all.into_iter().flatten() {
+                match (union.get_mut(&kind), value) {
+                    (Some(Value::Array(known)), Value::Array(more)) => known.extend(more),
+                    (_, value) => drop(union.insert(kind, value)),
+                }
+            }
+            let notifications = Value::from(union);
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"_meta\":{{\
+                 \"io.modelcontextprotocol/subscriptionId\":{}}},\"notifications\":{notifications}}}}}\n",
+                id.get()
+            )
+            .into_bytes()
+        };
+        std::iter::once(first).chain(std::mem::take(&mut self.held)).collect()
+    }
+}
+
+/// What a server agrees to send.
+fn acknowledged(params: Option<&RawValue>) -> Map<String, Value> {
+    #[derive(Deserialize)]
+    struct Acknowledged {
+        notifications: Map<String, Value>,
+    }
+    params
+        .and_then(|params| serde_json::from_str::<Acknowledged>(params.get()).ok())
+        .map(|acknowledged| acknowledged.notifications)
+        .unwrap_or_default()
+}
+
+/// The subscription that a result names.
+fn subscription_of(result: &RawValue) -> Option<&RawValue> {
+    #[derive(Deserialize)]
+    struct Result<'a> {
+        #[serde(borrow, rename = "_meta")]
+        meta: Meta<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Meta<'a> {
+        #[serde(borrow, rename = "io.modelcontextprotocol/subscriptionId")]
+        id: Option<&'a RawValue>,
+    }
+    serde_json::from_str::<Result<'_>>(result.get()).ok()?.meta.id
+}
+
+fn too_long(id: &RawValue, message: &str) -> Vec<u8> {
+    let error = serde_json::json!({ "code": 1018, "message": message, "data": { "kind": "server_error", "from": "mcpvisor" } });
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}\n", id.get()).into_bytes()
+}

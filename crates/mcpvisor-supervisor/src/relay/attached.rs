@@ -1,0 +1,422 @@
+//! The one client of a session's shared servers.
+//!
+//! ```text
+//!   client ──► up ──► Endpoint ──► connections          what a client says is decided by mcpvisor_mcp's Endpoint under a lock that
+//!   client ◄── out ◄── Endpoint ◄── connections         is held for one line, never across an await, and never with a connection's
+//! ```
+//!
+//! Answers and notifications are written by whoever reads them from a server. A client that takes nothing fills its queue and nobody
+//! waits for it: first it is not read any more, then it is cut. `docs/shared.md` has the rules.
+mod errands;
+mod out;
+mod up;
+
+use super::exclusive::Client;
+use super::shared::lock;
+use super::{CallError, Connection};
+use crate::gate::Permit;
+use crate::record::{ServerRecord, SessionRecord};
+use errands::Catalogues;
+use mcpvisor_lifecycle::ServerName;
+use mcpvisor_lifecycle::server::Mode;
+use mcpvisor_mcp::endpoint::{CallKey, Ended, Endpoint, Face, Reply, Todo};
+use mcpvisor_mcp::peer::{Asked, Told};
+use mcpvisor_mcp::relay::Because;
+use mcpvisor_mcp::splice::Span;
+use mcpvisor_mcp::{Answer, Negotiated};
+use out::Out;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+/// The most calls in flight of one client.
+const MOST_CALLS: usize = 1024;
+
+/// Where a session's client is. Each connection has one, with its server's place in the session.
+#[derive(Clone, Default)]
+pub(crate) struct Slot {
+    place: Arc<Mutex<Option<Arc<Attached>>>>,
+    server: usize,
+}
+
+/// A client that is attached to shared servers.
+pub(crate) struct Attached {
+    record: Arc<SessionRecord>,
+    endpoint: Mutex<Endpoint<Permit>>,
+    /// The servers behind the endpoint, in its order.
+    servers: Vec<Arc<ServerRecord>>,
+    out: Out,
+    errands: Mutex<HashMap<CallKey, AbortHandle>>,
+    catalogues: Catalogues,
+    /// No call is in flight any more.
+    quiet: Notify,
+    /// What it said so far is all.
+    left: watch::Sender<Left>,
+}
+
+/// How far a client has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    Talks,
+    /// It ended its stream, and what it asked is still answered.
+    Said,
+    /// The session has ended, or all is answered: what is queued is still written.
+    Over,
+    /// Nothing more passes.
+    Gone,
+}
+
+/// The session's shared servers have a client already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HasClient;
+
+impl Slot {
+    /// The same place, for a connection of this server.
+    pub(crate) fn of(&self, server: usize) -> Self {
+        Self { place: Arc::clone(&self.place), server }
+    }
+
+    /// The client, if one is attached.
+    pub(crate) fn client(&self) -> Option<Arc<Attached>> {
+        lock(&self.place).clone()
+    }
+
+    /// The server's place in its session.
+    pub(super) fn server(&self) -> usize {
+        self.server
+    }
+
+    /// Attaches a client to the shared servers of a session, or to one of them. It is told of by the session from now on.
+    ///
+    /// # Errors
+    /// Where there is one already.
+    pub(crate) fn attach(
+        &self,
+        record: &Arc<SessionRecord>,
+        only: Option<&ServerName>,
+        client: Client,
+    ) -> Result<Arc<Attached>, HasClient> {
+        let mut place = lock(&self.place);
+        if place.is_some() {
+            return Err(HasClient);
+        }
+        let servers: Vec<Arc<ServerRecord>> = record
+            .servers
+            .iter()
+            .filter(|server| {
+                server.spec.mode == Mode::Shared && only.is_none_or(|only| server.spec.name == *only)
+            })
+            .cloned()
+            .collect();
+        let faces = servers.iter().map(|server| Face {
+            name: server.spec.name.as_str().into(),
+            negotiated: server.connection().and_then(|connection| connection.negotiated()),
+        });
+        let most_line = servers.iter().map(|server| server.spec.max_line).max().unwrap_or(64 << 20);
+        let Client { stdin, stdout, one_socket, first, greeting } = client;
+        let attached = Arc::new(Attached {
+            endpoint: Mutex::new(Endpoint::new(faces.collect(), record.prefix, MOST_CALLS)),
+            record: Arc::clone(record),
+            servers,
+            out: Out::new(stdout, most_line),
+            errands: Mutex::default(),
+            catalogues: Catalogues::default(),
+            quiet: Notify::new(),
+            left: watch::Sender::new(Left::Talks),
+        });
+        *place = Some(Arc::clone(&attached));
+        drop(place);
+        attached.out.push(greeting);
+        attached.out.flush();
+        let source = up::Source { stdin, one_socket, first };
+        tokio::spawn(up::run(Arc::clone(&attached), self.clone(), source, most_line));
+        Ok(attached)
+    }
+
+    /// The session has ended: what its client has still to hear is written, then its stream ends.
+    pub(crate) fn session_over(&self) {
+        if let Some(client) = self.client() {
+            client.session_over();
+        }
+    }
+
+    /// The client has gone: another may come.
+    fn leave(&self, client: &Arc<Attached>) {
+        let mut place = lock(&self.place);
+        if place.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {
+            *place = None;
+        }
+    }
+}
+
+impl Attached {
+    /// A chunk of the client's lines is over: writes what was queued for the servers.
+    fn flush_servers(&self, touched: &mut Vec<Connection>) {
+        for connection in touched.drain(..) {
+            connection.flush();
+        }
+    }
+
+    /// Does what follows from a line of the client.
+    fn carry_out(self: &Arc<Self>, todo: Vec<Todo<'_>>, touched: &mut Vec<Connection>) {
+        for todo in todo {
+            match todo {
+                Todo::Say(line) => self.out.push(line),
+                Todo::Ask { call, server, forward } => {
+                    let connection = self.servers[server].connection();
+                    let sent = connection
+                        .as_ref()
+                        .ok_or(CallError::ServerExited)
+                        .and_then(|connection| connection.forward(self, call, &forward));
+                    self.asked_server(call, server, connection.as_ref(), sent);
+                    touch(touched, connection);
+                }
+                Todo::Errand { call, errand } => self.errand(call, errand, touched),
+                Todo::Cancel { call, at, said } => self.cancel(call, at, said.as_ref()),
+                Todo::Write { server, line } => {
+                    let connection = self.servers[server].connection();
+                    if let Some(connection) = &connection {
+                        connection.tell(line);
+                    }
+                    touch(touched, connection);
+                }
+                Todo::Own { server, method, params } => self.ask_for_itself(server, method, params),
+            }
+        }
+        self.tell_if_quiet();
+    }
+
+    /// Tells the endpoint how it went to pass a call on.
+    fn asked_server(
+        &self,
+        call: CallKey,
+        server: usize,
+        connection: Option<&Connection>,
+        sent: Result<mcpvisor_mcp::RequestNumber, CallError>,
+    ) {
+        match sent {
+            Ok(number) => {
+                let known = self.endpoint().sent(call, server, number);
+                // It has its answer already, or its client is lost; of the first this changes nothing.
+                if let Some(connection) = connection.filter(|_| !known) {
+                    connection.cancel(number, None);
+                }
+            }
+            Err(error) => {
+                let ended = self.endpoint().unanswered(call, server, because(&error));
+                self.end(ended, &error);
+            }
+        }
+    }
+
+    fn cancel(
+        &self,
+        call: CallKey,
+        at: Vec<(usize, mcpvisor_mcp::RequestNumber)>,
+        said: Option<&(&[u8], Span)>,
+    ) {
+        if let Some(errand) = lock(&self.errands).remove(&call) {
+            errand.abort();
+        }
+        for (server, number) in at {
+            if let Some(connection) = self.servers[server].any_connection() {
+                connection.cancel(number, said.cloned());
+            }
+        }
+    }
+
+    /// A request of ours whose answer does not matter.
+    fn ask_for_itself(
+        &self,
+        server: usize,
+        method: &'static str,
+        params: serde_json::Map<String, serde_json::Value>,
+    ) {
+        let Some(connection) = self.servers[server].connection() else { return };
+        tokio::spawn(async move {
+            if let Err(error) = connection.ask(method, &params).await {
+                tracing::debug!(method, %error, "a server did not take what it was told again");
+            }
+        });
+    }
+
+    /// The endpoint's number of a server of the session.
+    fn face(&self, server: usize) -> Option<usize> {
+        self.servers.iter().position(|known| known.index == server)
+    }
+
+    /// A server has answered.
+    pub(super) fn answered(&self, server: usize, call: CallKey, answer: &Answer<'_>) {
+        let Some(face) = self.face(server) else { return };
+        let ended = self.endpoint().answered(call, face, answer);
+        self.finish(ended);
+    }
+
+    /// A server will not answer any more.
+    pub(super) fn unanswered(&self, server: usize, call: CallKey, error: &CallError) {
+        let Some(face) = self.face(server) else { return };
+        let ended = self.endpoint().unanswered(call, face, because(error));
+        self.end(ended, error);
+        self.flush();
+    }
+
+    /// A notification of a server, perhaps about a call.
+    pub(super) fn told(&self, server: usize, told: &Told<'_>, about: Option<CallKey>) {
+        let Some(face) = self.face(server) else { return };
+        let lines = self.endpoint().told(face, told, about);
+        lines.into_iter().for_each(|line| self.out.push(line));
+    }
+
+    /// A request of a server; the line that refuses it, if the client can't answer it.
+    pub(super) fn asked(&self, server: usize, asked: &Asked<'_>) -> Option<Vec<u8>> {
+        let Some(face) = self.face(server) else {
+            let text = "the client is attached to another server of the session";
+            return Some(mcpvisor_mcp::outgoing::error(
+                asked.raw_id,
+                mcpvisor_mcp::outgoing::METHOD_NOT_FOUND,
+                text,
+            ));
+        };
+        match self.endpoint().asked(face, asked) {
+            Reply::Client(line) => {
+                self.out.push(line);
+                None
+            }
+            Reply::Server(line) => Some(line),
+        }
+    }
+
+    /// A server has ended.
+    pub(super) fn server_gone(&self, server: usize) {
+        let Some(face) = self.face(server) else { return };
+        let lines = self.endpoint().server_gone(face);
+        lines.into_iter().for_each(|line| self.out.push(line));
+        self.flush();
+    }
+
+    /// A server is spoken to again.
+    pub(crate) fn server_ready(self: &Arc<Self>, server: usize, negotiated: Negotiated) {
+        let Some(face) = self.face(server) else { return };
+        let todo = self.endpoint().server_ready(face, negotiated);
+        let mut touched = Vec::new();
+        self.carry_out(todo, &mut touched);
+        self.flush_servers(&mut touched);
+        self.flush();
+    }
+
+    /// What servers wait for from the client is settled.
+    pub(crate) fn settle(&self) {
+        let lines = self.endpoint().settle_asked(Because::Settled);
+        for (server, line) in lines {
+            if let Some(connection) = self.servers[server].any_connection() {
+                connection.tell(line);
+                connection.flush();
+            }
+        }
+        // Errands whose own requests are settled end by that; one between two requests ends here.
+        let errands: Vec<CallKey> = lock(&self.errands).keys().copied().collect();
+        for call in errands {
+            if let Some(errand) = lock(&self.errands).remove(&call) {
+                errand.abort();
+            }
+            let ended = self.endpoint().refused(call, Because::Settled);
+            self.cancelled(ended);
+        }
+        self.flush();
+    }
+
+    /// Writes what is queued for the client, as far as it takes it.
+    pub(super) fn flush(&self) {
+        self.out.flush();
+    }
+
+    /// The session has ended.
+    pub(crate) fn session_over(&self) {
+        self.advance(Left::Over);
+    }
+
+    /// The client is gone, however that was learned.
+    pub(crate) fn client_lost(&self) {
+        self.advance(Left::Gone);
+    }
+
+    /// The client ended its stream while the session still went on.
+    pub(crate) fn client_left_first(&self) -> bool {
+        self.out.client_was_first()
+    }
+
+    /// Resolves when nothing passes any more. Cancel safe.
+    pub(crate) async fn ended(&self) {
+        // The sender lives in what `self` holds.
+        let _ = self.left.subscribe().wait_for(|left| *left == Left::Gone).await;
+    }
+
+    fn advance(&self, to: Left) {
+        if to >= Left::Over {
+            let first = *self.left.borrow() == Left::Talks;
+            self.out.note_end(first && to == Left::Over);
+        }
+        self.left.send_if_modified(|left| {
+            let further = to > *left;
+            if further {
+                *left = to;
+            }
+            further
+        });
+    }
+
+    fn endpoint(&self) -> std::sync::MutexGuard<'_, Endpoint<Permit>> {
+        lock(&self.endpoint)
+    }
+
+    /// The call has its server's answer.
+    fn finish(&self, ended: Option<Ended<Permit>>) {
+        let Some(Ended { lines, permit }) = ended else { return };
+        lines.into_iter().for_each(|line| self.out.push(line));
+        if let Some(permit) = permit {
+            permit.finish();
+        }
+        self.tell_if_quiet();
+    }
+
+    /// The call was given up.
+    fn cancelled(&self, ended: Option<Ended<Permit>>) {
+        let Some(Ended { lines, permit }) = ended else { return };
+        lines.into_iter().for_each(|line| self.out.push(line));
+        if let Some(permit) = permit {
+            permit.cancel();
+        }
+        self.tell_if_quiet();
+    }
+
+    fn end(&self, ended: Option<Ended<Permit>>, error: &CallError) {
+        match error {
+            CallError::Settled(_) => self.cancelled(ended),
+            _ => self.finish(ended),
+        }
+    }
+
+    fn tell_if_quiet(&self) {
+        if *self.left.borrow() == Left::Said && self.endpoint().in_flight() == 0 {
+            self.quiet.notify_one();
+        }
+    }
+}
+
+/// Why a call has no answer of its server.
+fn because(error: &CallError) -> Because {
+    match error {
+        CallError::Settled(_) => Because::Settled,
+        CallError::Overloaded => Because::Overloaded,
+        _ => Because::ServerExited,
+    }
+}
+
+fn touch(touched: &mut Vec<Connection>, connection: Option<Connection>) {
+    if let Some(connection) = connection
+        && !touched.iter().any(|known| known.is(&connection))
+    {
+        touched.push(connection);
+    }
+}

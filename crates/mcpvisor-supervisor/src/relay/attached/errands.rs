@@ -1,0 +1,271 @@
+//! What one request of a client asks of several servers.
+use super::super::shared::lock;
+use super::super::{CallError, Connection};
+use super::{Attached, because, touch};
+use mcpvisor_mcp::catalogue::{Catalogue, Meaning, Prefix, ServerItems, owner_of_uri};
+use mcpvisor_mcp::endpoint::{CallKey, Errand, Wanted, merged_page};
+use mcpvisor_mcp::peer::Forward;
+use mcpvisor_mcp::relay::Because;
+use mcpvisor_mcp::splice::Span;
+use mcpvisor_mcp::{Item, ListKind, outgoing};
+use serde_json::{Map, Value};
+use std::sync::{Arc, Mutex};
+
+/// The catalogues of the lists as they were when they were made.
+#[derive(Default)]
+pub(super) struct Catalogues([Mutex<Option<Kept>>; ListKind::ALL.len()]);
+
+/// A catalogue and what it was made of.
+struct Kept {
+    of: Lists,
+    catalogue: Arc<Catalogue>,
+}
+
+/// Each server's list of one kind, by the endpoint's numbers.
+type Lists = Vec<(usize, Arc<[Item]>)>;
+
+impl Attached {
+    /// Begins an errand; what can be done without asking is done at once.
+    pub(super) fn errand(self: &Arc<Self>, call: CallKey, errand: Errand<'_>, touched: &mut Vec<Connection>) {
+        if let Errand::Find { wanted, at, forward } = &errand
+            && let Some(found) = self.known(wanted)
+        {
+            self.found(call, wanted, found, at.clone(), forward, touched);
+            return;
+        }
+        if let Errand::Listen(forward) = &errand {
+            self.listen(call, forward, touched);
+            return;
+        }
+        let (client, errand) = (Arc::clone(self), errand.into_owned());
+        // Held until the task is known, so that it can't end before it is.
+        let mut errands = lock(&self.errands);
+        let task = tokio::spawn(async move {
+            match errand {
+                Errand::List(kind, after) => client.list(call, kind, after.as_deref()).await,
+                Errand::Find { wanted, at, forward } => {
+                    let found = client.find(&wanted).await;
+                    let mut touched = Vec::new();
+                    client.found(call, &wanted, found, at, &forward, &mut touched);
+                    client.flush_servers(&mut touched);
+                }
+                Errand::SetLevel(forward) => client.set_level(call, &forward).await,
+                Errand::Listen(_) => {}
+            }
+            lock(&client.errands).remove(&call);
+            client.flush();
+        });
+        errands.insert(call, task.abort_handle());
+    }
+
+    /// The servers that speak as the client does, and run.
+    fn usable(&self) -> Vec<(usize, Connection)> {
+        let usable: Vec<usize> = self.endpoint().usable().collect();
+        usable.into_iter().filter_map(|face| Some((face, self.servers[face].connection()?))).collect()
+    }
+
+    /// Each server's list. One that can't be had is left out, which is logged.
+    async fn lists(&self, kind: ListKind) -> Lists {
+        let mut lists = Vec::new();
+        for (face, connection) in self.usable() {
+            match connection.items(kind).await {
+                Ok(items) => lists.push((face, items)),
+                Err(error) => {
+                    let server = &self.servers[face].spec.name;
+                    tracing::warn!(%server, %error, "{} of a server is left out", kind.method());
+                }
+            }
+        }
+        lists
+    }
+
+    /// The lists where all are known.
+    fn known_lists(&self, kind: ListKind) -> Option<Lists> {
+        let known = |(face, connection): (usize, Connection)| match connection.known_items(kind) {
+            Ok(Some(items)) => Some(Some((face, items))),
+            Ok(None) => None,
+            Err(_) => Some(None),
+        };
+        let lists: Option<Vec<_>> = self.usable().into_iter().map(known).collect();
+        Some(lists?.into_iter().flatten().collect())
+    }
+
+    fn named(&self, lists: &Lists) -> Vec<ServerItems> {
+        let named = lists.iter().map(|(face, items)| ServerItems {
+            server: self.servers[*face].spec.name.as_str().into(),
+            items: Arc::clone(items),
+        });
+        named.collect()
+    }
+
+    /// The published names of these lists; made once for the same lists.
+    fn catalogue(&self, kind: ListKind, lists: &Lists) -> Arc<Catalogue> {
+        let mut kept = lock(&self.catalogues.0[kind as usize]);
+        if let Some(Kept { of, catalogue }) = &*kept
+            && same(of, lists)
+        {
+            return Arc::clone(catalogue);
+        }
+        let mut items = self.named(lists);
+        let prefix = match kind {
+            ListKind::Tools | ListKind::Prompts => self.record.prefix,
+            ListKind::Resources | ListKind::Templates => {
+                // A URI has no prefix. The last of those that have one is published, which is to be the oldest but with `never`.
+                if self.record.prefix != Prefix::Never {
+                    items.reverse();
+                }
+                Prefix::Never
+            }
+        };
+        let catalogue = Arc::new(Catalogue::new(&items, prefix));
+        *kept = Some(Kept { of: lists.clone(), catalogue: Arc::clone(&catalogue) });
+        catalogue
+    }
+
+    async fn list(&self, call: CallKey, kind: ListKind, after: Option<&str>) {
+        let lists = self.lists(kind).await;
+        let catalogue = self.catalogue(kind, &lists);
+        let modern = self.endpoint().is_modern();
+        let result = merged_page(kind, &catalogue, after, modern);
+        let ended = self.endpoint().errand_done(call, &result);
+        self.finish(ended);
+    }
+
+    /// Whose it is, where that is known without asking.
+    fn known(&self, wanted: &Wanted) -> Option<Found> {
+        Some(match wanted {
+            Wanted::Tool(name) => self.by_name(ListKind::Tools, &self.known_lists(ListKind::Tools)?, name),
+            Wanted::Prompt(name) => {
+                self.by_name(ListKind::Prompts, &self.known_lists(ListKind::Prompts)?, name)
+            }
+            Wanted::Uri(uri) => {
+                let resources = self.known_lists(ListKind::Resources)?;
+                self.by_uri(&resources, &self.known_lists(ListKind::Templates)?, uri)
+            }
+        })
+    }
+
+    async fn find(&self, wanted: &Wanted) -> Found {
+        match wanted {
+            Wanted::Tool(name) => self.by_name(ListKind::Tools, &self.lists(ListKind::Tools).await, name),
+            Wanted::Prompt(name) => {
+                self.by_name(ListKind::Prompts, &self.lists(ListKind::Prompts).await, name)
+            }
+            Wanted::Uri(uri) => {
+                let resources = self.lists(ListKind::Resources).await;
+                self.by_uri(&resources, &self.lists(ListKind::Templates).await, uri)
+            }
+        }
+    }
+
+    fn by_name(&self, kind: ListKind, lists: &Lists, name: &str) -> Found {
+        match self.catalogue(kind, lists).find(name) {
+            Meaning::One(owned) => match self.face_named(&owned.server) {
+                Some(face) => Found::At(face, Some(owned.item.name)),
+                None => Found::Nothing(Vec::new()),
+            },
+            Meaning::Ambiguous(names) => Found::Nothing(names),
+            Meaning::Unknown => Found::Nothing(Vec::new()),
+        }
+    }
+
+    fn by_uri(&self, resources: &Lists, templates: &Lists, uri: &str) -> Found {
+        let (resources, templates) = (self.named(resources), self.named(templates));
+        let owner = owner_of_uri(uri, &resources, &templates, self.record.prefix);
+        match owner.and_then(|owner| self.face_named(&owner)) {
+            Some(face) => Found::At(face, None),
+            None => Found::Nothing(Vec::new()),
+        }
+    }
+
+    fn face_named(&self, name: &str) -> Option<usize> {
+        self.servers.iter().position(|server| server.spec.name.as_str() == name)
+    }
+
+    /// Passes the call on to whose it is, under its name there.
+    fn found(
+        self: &Arc<Self>,
+        call: CallKey,
+        wanted: &Wanted,
+        found: Found,
+        at: Option<Span>,
+        forward: &Forward<'_>,
+        touched: &mut Vec<Connection>,
+    ) {
+        let (face, name) = match found {
+            Found::At(face, name) => (face, name),
+            Found::Nothing(names) => {
+                let ended = self.endpoint().not_found(call, wanted, &names);
+                self.finish(ended);
+                return;
+            }
+        };
+        let connection = self.servers[face].connection();
+        let renamed = at.zip(name).map(|(at, name)| (at, outgoing::quoted(&name).into_boxed_slice()));
+        let forward = Forward { rename: renamed, ..forward.clone() };
+        let sent = connection
+            .as_ref()
+            .ok_or(CallError::ServerExited)
+            .and_then(|connection| connection.forward(self, call, &forward));
+        self.asked_server(call, face, connection.as_ref(), sent);
+        touch(touched, connection);
+    }
+
+    async fn set_level(&self, call: CallKey, forward: &Forward<'_>) {
+        let mut params = Map::new();
+        if let Some(level) = level_of(&forward.line) {
+            params.insert("level".to_owned(), level);
+        }
+        let mut refusal = None;
+        let mut done = false;
+        for (_, connection) in self.usable() {
+            if !connection.negotiated().is_some_and(|known| known.offers.logging) {
+                continue;
+            }
+            match connection.ask("logging/setLevel", &params).await {
+                Ok(_) => done = true,
+                Err(error) => refusal = Some(error),
+            }
+        }
+        let ended = match (done, refusal) {
+            (true, _) => self.endpoint().errand_done(call, "{}"),
+            (false, Some(CallError::ServerError(error))) => self.endpoint().errand_failed(call, &error),
+            (false, Some(error)) => self.endpoint().refused(call, because(&error)),
+            (false, None) => self.endpoint().invalid(call, -32601, "no server of the session has a log"),
+        };
+        self.finish(ended);
+    }
+
+    /// One stream from each server; the call ends with the last of them.
+    fn listen(self: &Arc<Self>, call: CallKey, forward: &Forward<'_>, touched: &mut Vec<Connection>) {
+        let usable = self.usable();
+        if usable.is_empty() {
+            let ended = self.endpoint().refused(call, Because::ServerExited);
+            self.finish(ended);
+            return;
+        }
+        self.endpoint().listens_to(call, usable.len());
+        for (face, connection) in usable {
+            let sent = connection.forward(self, call, forward);
+            self.asked_server(call, face, Some(&connection), sent);
+            touch(touched, Some(connection));
+        }
+    }
+}
+
+/// Whose something is.
+enum Found {
+    /// A server's, and its name there.
+    At(usize, Option<String>),
+    /// Nobody's; or one of these, which can't be told.
+    Nothing(Vec<String>),
+}
+
+fn same(one: &Lists, other: &Lists) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|((a, x), (b, y))| a == b && Arc::ptr_eq(x, y))
+}
+
+fn level_of(line: &[u8]) -> Option<Value> {
+    let mut message: Value = serde_json::from_slice(line).ok()?;
+    Some(message.get_mut("params")?.get_mut("level")?.take())
+}
