@@ -79,7 +79,7 @@ impl Supervisor {
             Some(relay) => {
                 Ok(Attachable { record: Arc::clone(&record), server: server.spec.name.clone(), relay })
             }
-            None => Err(Failure::Unsupported(format!("server {} does not run now", server.spec.name))),
+            None => Err(does_not_run(&server.spec.name)),
         }
     }
 
@@ -111,7 +111,7 @@ impl Attachable {
     /// Attaches the client.
     ///
     /// # Errors
-    /// `Unsupported` where the server has its client already, or the streams can't be relayed; `SessionClosing`.
+    /// `Unsupported` where the server has its client already or has just ended, or the streams can't be relayed; `SessionClosing`.
     pub fn attach(self, streams: AttachStreams) -> Result<Attachment, Failure> {
         let client = client(streams).map_err(|error| {
             Failure::Unsupported(format!("the client's streams can't be relayed: {error}"))
@@ -121,7 +121,11 @@ impl Attachable {
             Err(Taken::HasClient) => Err(Failure::Unsupported(
                 "the server has its one client already; it is exclusive, and ends with it".to_owned(),
             )),
-            Err(Taken::Stopping) => Err(Failure::SessionClosing { session: self.record.id }),
+            Err(Taken::Stopping) => Err(match self.record.live().state {
+                // It ended by itself a moment ago.
+                SessionState::Ready | SessionState::Degraded => does_not_run(&self.server),
+                _ => Failure::SessionClosing { session: self.record.id },
+            }),
         }
     }
 }
@@ -142,6 +146,10 @@ impl Attachment {
     pub fn client_lost(&self) {
         self.relay.client_lost();
     }
+}
+
+fn does_not_run(server: &ServerName) -> Failure {
+    Failure::Unsupported(format!("server {server} does not run now"))
 }
 
 fn client(streams: AttachStreams) -> io::Result<Client> {
