@@ -3,10 +3,10 @@
 //!
 //! How the guards of these tests were seen to fail: with `talk.settle` left out of `Relay::settle`, `g11_*outlasts*` gets no answer; with
 //! `admit` always granting, `g11_behind_the_boundary` sees its second call at the server; with `client_lost` left out of `Down`, `a_lost_client`
-//! finds no cancellation.
-use crate::support::{case, kind, on_both};
+//! finds no cancellation; with `ClientCame` not told, `g29_restarted_until_it_has_its_client` waits for an end in vain.
+use crate::support::{case, kind, main_pid, on_both, record};
 use mcpvisor_testkit::{
-    Containment, Daemon, SOON, Scene, Setup, Signal, Stdio, eventually, handshake, shell_status,
+    Containment, Daemon, SOON, Scene, Setup, Signal, Stdio, eventually, handshake, send_signal, shell_status,
 };
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -188,6 +188,40 @@ fn over_the_connection(scene: &Arc<Scene>, containment: Containment) {
     daemon.finish();
 }
 
+/// An exclusive server that dies without a client is started again; one that dies in its client's call is not.
+fn conversation_over(scene: &Arc<Scene>, containment: Containment) {
+    let daemon = start(scene, containment, "1s");
+    let socket = daemon.socket().to_string_lossy().into_owned();
+    let open = ["--socket", &socket, "open", "relay", "--mode", "exclusive", "--json", "--", "python3"];
+    let opened = scene.mcpvisor(&open).arg(case("11-dies-mid-call")).output().ok();
+    let first = main_pid(&opened);
+    // It runs before it is python: its end would be nobody's otherwise.
+    eventually("the server runs", SOON, || !scene.noted().is_empty());
+    send_signal(first, Signal::KILL);
+    let mut second = None;
+    eventually("the restart", SOON, || {
+        let session = daemon.cli(&["show", "relay"]).ok();
+        let again = session["state"] == "ready" && session["servers"][0]["restarts"] == json!(1);
+        second = again.then(|| main_pid(&session));
+        again
+    });
+    let mut server =
+        Stdio::start(scene.mcpvisor(&["--socket", &socket, "attach", "relay/main", "--exclusive"]));
+    server.initialize();
+    let id = server.request("tools/call", json!({"name":"echo","arguments":{}}));
+    assert!(server.output_ends(SOON), "its output ends");
+    assert_eq!(shell_status(server.wait(SOON)), 1, "the server ended first");
+    let told = answers(&server, id);
+    assert!(told.len() == 1 && kind(&told[0]["error"]) == "server_exited", "{told:?}");
+    let waited = daemon.cli(&["wait", "relay", "--timeout", "20s"]).ok();
+    let certificate = &waited["certificate"];
+    assert_eq!(certificate["reason"], "servers_failed", "{certificate:#}");
+    assert_eq!(certificate["failure"]["exit"], json!({"signal": "KILL"}), "{certificate:#}");
+    record(certificate, second.expect("it was seen"));
+    assert_eq!(scene.noted().len(), 2, "nobody starts it for a conversation that is over");
+    daemon.finish();
+}
+
 on_both! {
     /// A call in flight at the close is finished within the drain, and has its one answer.
     g11_a_slow_call_is_finished = slow;
@@ -196,5 +230,6 @@ on_both! {
     g11_behind_the_boundary = behind;
     a_lost_client = lost;
     g39_a_client_that_does_not_read = slow_reader;
+    g29_restarted_until_it_has_its_client = conversation_over;
     g42_over_the_connection = over_the_connection;
 }

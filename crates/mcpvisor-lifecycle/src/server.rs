@@ -38,6 +38,8 @@ pub struct Server {
     early: Early,
     /// The rung in force when the main process of this incarnation ended.
     main_ended: Option<Stage>,
+    /// This incarnation, an exclusive one, has or had its client.
+    had_client: bool,
     seeded: Seeded,
 }
 
@@ -81,6 +83,7 @@ impl Server {
             history: History::default(),
             early: Early::default(),
             main_ended: None,
+            had_client: false,
             seeded: Seeded::default(),
         }
     }
@@ -136,6 +139,9 @@ impl Server {
             ServerEvent::OutputEnded { incarnation } if current(incarnation) => {
                 self.output_ended(now, &mut out);
             }
+            ServerEvent::ClientCame { incarnation } if current(incarnation) => {
+                self.had_client = self.config.mode == Mode::Exclusive;
+            }
             ServerEvent::InputEnded { incarnation } if current(incarnation) => {
                 self.input_ended(now, &mut out);
             }
@@ -151,6 +157,7 @@ impl Server {
             | ServerEvent::HandshakeFailed { .. }
             | ServerEvent::MainExited { .. }
             | ServerEvent::OutputEnded { .. }
+            | ServerEvent::ClientCame { .. }
             | ServerEvent::InputEnded { .. }
             | ServerEvent::ScopeEmpty { .. } => {}
         }
@@ -253,6 +260,7 @@ impl Server {
         self.number = self.next_number();
         self.early = Early::default();
         self.main_ended = None;
+        self.had_client = false;
         self.since = now;
         self.phase = Phase::Launching { until: now.after(self.config.start) };
         out.push(ServerEffect::Launch { incarnation: self.number });

@@ -158,6 +158,7 @@ fn incarnation_of(event: ServerEvent) -> Option<Incarnation> {
         | ServerEvent::HandshakeFailed { incarnation }
         | ServerEvent::MainExited { incarnation, .. }
         | ServerEvent::OutputEnded { incarnation }
+        | ServerEvent::ClientCame { incarnation }
         | ServerEvent::InputEnded { incarnation }
         | ServerEvent::ScopeEmpty { incarnation } => Some(incarnation),
         _ => None,

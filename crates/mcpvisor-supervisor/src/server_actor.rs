@@ -180,7 +180,12 @@ impl Driver {
                 None => return,
             },
             ServerMsg::Handshake(incarnation, result) => self.shook_hands(incarnation, result),
-            ServerMsg::Scope(incarnation, fact) => self.scope_told(incarnation, fact),
+            ServerMsg::Scope(incarnation, fact) => {
+                if matches!(fact, ScopeFact::Empty { .. }) && self.had_client(incarnation) {
+                    self.step(myself, ServerEvent::ClientCame { incarnation });
+                }
+                self.scope_told(incarnation, fact)
+            }
             ServerMsg::OutputEnded(incarnation) => ServerEvent::OutputEnded { incarnation },
             ServerMsg::InputEnded(incarnation) => {
                 self.arguments.containment.stdin_closed(&self.scope(incarnation));

@@ -184,7 +184,7 @@ impl Server {
         if !self.been_ready {
             return failed(failure);
         }
-        if !again || self.config.mode == Mode::Direct {
+        if !again || self.had_client || self.config.mode == Mode::Direct {
             return if normal { (Phase::Ended, ServerReport::Ended) } else { failed(failure) };
         }
         match self.history.restart(now, &self.config, self.next_number()) {

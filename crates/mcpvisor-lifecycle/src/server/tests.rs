@@ -107,6 +107,54 @@ fn g34_the_clients_end_counts_as_the_first() {
     assert_eq!(effects.last(), Some(&ServerEffect::Report(ServerReport::Restarting)));
 }
 
+/// G29: an exclusive server that has had its client is not started again, however it ends; one that has not had one is.
+#[test]
+fn g29_an_exclusive_server_ends_with_its_conversation() {
+    let incarnation = Incarnation(1);
+    let came = ServerEvent::ClientCame { incarnation };
+    let exited = |normal| ServerEvent::MainExited { incarnation, normal, hung_up: false };
+    let output_ended = ServerEvent::OutputEnded { incarnation };
+    let failed = |failure| ServerReport::Failed(failure);
+    for (events, report) in [
+        (vec![came, exited(false)], failed(Failure::Exited)),
+        // It is told at the latest when nothing is left.
+        (vec![exited(false), came], failed(Failure::Exited)),
+        (vec![came], failed(Failure::Exited)),
+        (vec![came, exited(true)], ServerReport::Ended),
+        (vec![came, output_ended, ServerEvent::Timeout, exited(true)], failed(Failure::OutputEnded)),
+        (vec![came, ServerEvent::InputEnded { incarnation }, exited(false)], ServerReport::Ended),
+        (vec![exited(false)], ServerReport::Restarting),
+        (vec![output_ended, ServerEvent::Timeout, exited(true)], ServerReport::Restarting),
+    ] {
+        let mut server = server();
+        let mut now = Moment(1);
+        for event in &events {
+            if *event == ServerEvent::Timeout {
+                now = server.next_timeout().unwrap();
+            }
+            let _ = server.step(now, *event);
+        }
+        let effects = server.step(now, ServerEvent::ScopeEmpty { incarnation });
+        assert_eq!(effects.last(), Some(&ServerEffect::Report(report)), "{events:?}");
+    }
+    // Of the client of an incarnation that was not one, the next knows nothing.
+    let (mut server, mut now) = (server(), Moment(0));
+    for told in [true, false] {
+        (now, _) = run(&mut server, now, Duration::ZERO, told);
+    }
+    let late = ServerEvent::ClientCame { incarnation };
+    assert_eq!(server.step(now, late), []);
+    let (_, _) = run(&mut server, now, Duration::ZERO, true);
+    // A shared server has many, and a direct one is never restarted anyway.
+    let mut shared = idle(Mode::Shared);
+    let done = ServerEvent::HandshakeDone { incarnation };
+    for event in [ServerEvent::Start, ServerEvent::Launched { incarnation }, done, came, exited(false)] {
+        let _ = shared.step(Moment(0), event);
+    }
+    let effects = shared.step(Moment(0), ServerEvent::ScopeEmpty { incarnation });
+    assert_eq!(effects.last(), Some(&ServerEffect::Report(ServerReport::Restarting)));
+}
+
 /// Where the exit of the main process is not told before the emptiness of its scope, the rung of the ladder then is its stage.
 #[test]
 fn a_scope_that_is_empty_first_tells_the_stage() {

@@ -20,7 +20,7 @@ pub enum Restart {
 pub enum Mode {
     /// By the daemon, after a handshake.
     Shared,
-    /// By one client; ready once it runs.
+    /// By one client; ready once it runs; not restarted once it has had its client.
     Exclusive,
     /// By its client over its own descriptors; ready once it runs; never restarted.
     Direct,
@@ -105,6 +105,12 @@ pub enum ServerEvent {
     },
     /// End of file on stdout, or a stream that can't be resynchronised (G30).
     OutputEnded {
+        /// Which.
+        incarnation: Incarnation,
+    },
+    /// An exclusive server: it has, or has had, its one client, and is not started again: a client's conversation can't go on with
+    /// another process. To be told before `ScopeEmpty`.
+    ClientCame {
         /// Which.
         incarnation: Incarnation,
     },

@@ -95,6 +95,7 @@ fn g3_facts_of_another_incarnation_change_nothing() {
                 ServerEvent::HandshakeFailed { incarnation: other },
                 ServerEvent::MainExited { incarnation: other, normal: true, hung_up: false },
                 ServerEvent::OutputEnded { incarnation: other },
+                ServerEvent::ClientCame { incarnation: other },
                 ServerEvent::InputEnded { incarnation: other },
                 ServerEvent::ScopeEmpty { incarnation: other },
             ] {

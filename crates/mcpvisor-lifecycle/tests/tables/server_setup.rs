@@ -14,7 +14,7 @@ pub(crate) struct Variant {
 }
 
 /// The names that the tables use.
-pub(crate) const EVENTS: [&str; 20] = [
+pub(crate) const EVENTS: [&str; 21] = [
     "Start",
     "Stop",
     "Stop(term first)",
@@ -31,6 +31,7 @@ pub(crate) const EVENTS: [&str; 20] = [
     "MainExited(0, hung up)",
     "MainExited(1, hung up)",
     "OutputEnded",
+    "ClientCame",
     "InputEnded",
     "ClientGone",
     "ScopeEmpty",
@@ -56,6 +57,7 @@ pub(crate) fn event(server: &Server, name: &str) -> ServerEvent {
         "MainExited(0, hung up)" => ServerEvent::MainExited { incarnation, normal: true, hung_up: true },
         "MainExited(1, hung up)" => ServerEvent::MainExited { incarnation, normal: false, hung_up: true },
         "OutputEnded" => ServerEvent::OutputEnded { incarnation },
+        "ClientCame" => ServerEvent::ClientCame { incarnation },
         "InputEnded" => ServerEvent::InputEnded { incarnation },
         "ClientGone" => ServerEvent::ClientGone,
         "ScopeEmpty" => ServerEvent::ScopeEmpty { incarnation },
@@ -205,6 +207,14 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
     let running = running.without(&["never ready"]).with(&["ready before"]);
     all.push(running.clone());
     ladders(&running, all);
+    if running.holds.contains("exclusive") {
+        let came = running.then(&["ClientCame"]).without(&["always", "unless normal"]).with(&["never again"]);
+        all.push(came.clone());
+        ladders(&came, all);
+        let stdin = came.then(&["InputEnded"]).with(&["by client", "answered"]);
+        all.push(stdin.clone());
+        rungs(&stdin.then(&["Timeout"]), all);
+    }
     if running.holds.contains("direct") {
         let client = ["by client", "answered"];
         let stdin = running.then(&["InputEnded"]).with(&client);

@@ -72,7 +72,7 @@ enum ClientEnd {
 pub(crate) enum Taken {
     /// The server has its one client, or has had it.
     HasClient,
-    /// It is being stopped.
+    /// It is being stopped, or has ended.
     Stopping,
 }
 
@@ -96,7 +96,7 @@ struct State {
     attach: Option<oneshot::Sender<Attached>>,
     /// The server's input is to be closed once what is queued is written.
     closing: bool,
-    /// The server has closed its input.
+    /// The server has closed its input, or its output has ended: it will answer nothing that it is asked from now on.
     deaf: bool,
     /// The server is gone: what it has still written is all there is.
     ending: bool,
@@ -206,6 +206,11 @@ impl Relay {
     pub(crate) fn client_left_first(&self) -> bool {
         let state = lock(&self.shared.state);
         state.client.as_ref().is_some_and(|client| client.ended) && !state.server_first
+    }
+
+    /// It has a client, or has had one. After [`Relay::end`] this does not change any more.
+    pub(crate) fn has_had_client(&self) -> bool {
+        lock(&self.shared.state).client.is_some()
     }
 
     /// It has a client now.

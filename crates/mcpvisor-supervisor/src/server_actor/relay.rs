@@ -39,6 +39,18 @@ impl Driver {
         record.live().relay = Some(relay);
         Ok(())
     }
+
+    /// Nothing is left of an exclusive server: whether it had its client, and from now on none can come.
+    pub(super) fn had_client(&self, incarnation: Incarnation) -> bool {
+        if self.machine.incarnation() != Some(incarnation) {
+            return false;
+        }
+        let relay = self.arguments.record.live().relay.clone();
+        relay.is_some_and(|relay| {
+            relay.end();
+            relay.has_had_client()
+        })
+    }
 }
 
 impl Client {

@@ -92,7 +92,7 @@ impl Supervisor {
             let name = server.spec.name.clone();
             match relay.filter(|_| ready) {
                 Some(relay) => To::Exclusive(name, relay),
-                None => return Err(Failure::Unsupported(format!("server {name} does not run now"))),
+                None => return Err(does_not_run(&name)),
             }
         } else {
             shared(&record, server)?;
@@ -135,19 +135,23 @@ impl Attachable {
     /// Attaches the client.
     ///
     /// # Errors
-    /// `Unsupported` where there is a client already, or the streams can't be relayed; `SessionClosing`.
+    /// `Unsupported` where there is a client already, an exclusive server has just ended, or the streams can't be relayed; `SessionClosing`.
     pub fn attach(self, streams: AttachStreams) -> Result<Attachment, Failure> {
         let client = client(streams).map_err(|error| {
             Failure::Unsupported(format!("the client's streams can't be relayed: {error}"))
         })?;
         let session = self.record.id;
         match self.to {
-            To::Exclusive(_, relay) => match relay.attach(client) {
+            To::Exclusive(server, relay) => match relay.attach(client) {
                 Ok(()) => Ok(Attachment(Attached::Exclusive(relay))),
                 Err(Taken::HasClient) => Err(Failure::Unsupported(
                     "the server has its one client already; it is exclusive, and ends with it".to_owned(),
                 )),
-                Err(Taken::Stopping) => Err(Failure::SessionClosing { session }),
+                Err(Taken::Stopping) => Err(match self.record.live().state {
+                    // It ended by itself a moment ago.
+                    SessionState::Ready | SessionState::Degraded => does_not_run(&server),
+                    _ => Failure::SessionClosing { session },
+                }),
             },
             To::Shared(server) => {
                 let attached = self.record.slot.attach(&self.record, server.as_ref(), client);
@@ -191,6 +195,10 @@ impl Attachment {
             Attached::Shared(client) => client.client_lost(),
         }
     }
+}
+
+fn does_not_run(server: &ServerName) -> Failure {
+    Failure::Unsupported(format!("server {server} does not run now"))
 }
 
 fn client(streams: AttachStreams) -> io::Result<Client> {

@@ -35,14 +35,36 @@ pub(super) async fn run(
     on_end: Box<dyn FnOnce() + Send>,
 ) {
     let delivered = shared.delivered.clone();
-    tokio::select! {
-        biased;
-        attached = attached => if let Ok(attached) = attached {
-            pump(shared, server, attached, on_end).await;
-        },
-        () = server.hung_up() => on_end(),
+    match client_or_end(attached, server.hung_up()).await {
+        Came::Client(attached) => pump(shared, server, attached, on_end).await,
+        Came::OutputEnd => on_end(),
+        Came::RelayEnd => {}
     }
     delivered.send_replace(true);
+}
+
+/// What came first, while there was no client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Came<T> {
+    Client(T),
+    /// The server's output has ended, and no client can come any more.
+    OutputEnd,
+    RelayEnd,
+}
+
+/// A client that comes while the end is being seen is one all the same: it hears what the server has said, and what becomes of its calls.
+pub(super) async fn client_or_end<T>(
+    mut client: oneshot::Receiver<T>,
+    hung_up: impl Future<Output = ()>,
+) -> Came<T> {
+    tokio::select! {
+        biased;
+        came = &mut client => came.map_or(Came::RelayEnd, Came::Client),
+        () = hung_up => {
+            client.close();
+            client.try_recv().map_or(Came::OutputEnd, Came::Client)
+        }
+    }
 }
 
 async fn pump(shared: Arc<Shared>, server: End, attached: Attached, on_end: Box<dyn FnOnce() + Send>) {
@@ -162,6 +184,8 @@ impl Pump {
             let mut state = lock(&self.shared.state);
             state.server_first = state.client.as_ref().is_some_and(|client| !client.ended);
             state.talk.server_ended();
+            // A call that comes now would be in flight for ever.
+            state.deaf = true;
             self.shared.told(&mut state);
         }
         if let Some(on_end) = self.on_end.take() {

@@ -1,4 +1,5 @@
 //! Over real pipes and sockets, with both sides in this process.
+use super::down::{Came, client_or_end};
 use super::*;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -181,4 +182,41 @@ async fn a_lost_client_is_told_to_the_server() {
     until(|| world.left.load(Ordering::SeqCst) == 1).await;
     // What it still says is not read any more.
     until(|| (&say).write_all(CALL).is_err()).await;
+}
+
+/// A client is attached or refused, and never to nothing.
+#[tokio::test]
+async fn a_client_that_comes_while_the_end_is_being_seen() {
+    let (come, client) = oneshot::channel();
+    let hung_up = async {
+        come.send(()).expect("it is not refused");
+    };
+    assert_eq!(client_or_end(client, hung_up).await, Came::Client(()));
+    let (come, client) = oneshot::channel();
+    assert_eq!(client_or_end(client, async {}).await, Came::OutputEnd);
+    assert!(come.send(()).is_err(), "it is refused");
+    let (come, client) = oneshot::channel::<()>();
+    drop(come);
+    assert_eq!(client_or_end(client, std::future::pending()).await, Came::RelayEnd);
+}
+
+/// G11: nothing of a client that comes while the server ends stays in flight. A call was, as long as one that came after the end of
+/// the server's output was admitted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_comes_with_the_servers_end() {
+    for _ in 0..200 {
+        let mut world = world();
+        let (stdin, mut say) =
+            pipe_with(PipeFlags::CLOEXEC).map(|(ours, theirs)| (ours, std::fs::File::from(theirs))).unwrap();
+        let (hear, stdout) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        say.write_all(CALL).unwrap();
+        let client = Client::new(stdin, stdout).unwrap();
+        world.server_out = None;
+        let attached = world.relay.attach(client);
+        assert_eq!(attached.is_ok(), world.relay.has_had_client());
+        let heard = read_to_end(hear.into()).await;
+        assert!(attached.is_ok() || heard.is_empty(), "{attached:?}");
+        until(|| world.gate.in_flight() == 0).await;
+        until(|| world.ended.load(Ordering::SeqCst) == 1).await;
+    }
 }
