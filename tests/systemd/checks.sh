@@ -224,7 +224,7 @@ while lines.readline() not in ("reached registry.message\n", ""):
 PY
     until_so 20 eval '(($(restarts) >= 1))'
     until_so 20 is $SERVICE
-    said 'the registry does not answer'
+    until_so 5 said 'the registry does not answer'
     [[ $(main_pid) != "$before" ]]
     mcp status > /dev/null
     until_so 2 all_gone $pids

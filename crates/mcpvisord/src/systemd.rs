@@ -76,11 +76,16 @@ impl Manager {
         }
     }
 
+    /// How long an answer is waited for. The watchdog was fed a beat before the question and kills a beat after it:
+    /// what is left of that is for the record to get out.
+    fn patience(&self) -> Duration {
+        self.beat.map_or(PATIENCE, |beat| PATIENCE.min(beat / 2))
+    }
+
     /// Asks the registry, and passes its answer on. False where it did not answer in time.
     async fn beat(&mut self, daemon: &Daemon, stopping: bool) -> bool {
-        // An answer that comes later than the next beat is none.
-        let patience = self.beat.map_or(PATIENCE, |beat| beat.min(PATIENCE));
-        let Ok(Ok((counts, fenced))) = tokio::time::timeout(patience, daemon.supervisor.counts()).await
+        let Ok(Ok((counts, fenced))) =
+            tokio::time::timeout(self.patience(), daemon.supervisor.counts()).await
         else {
             tracing::error!("the registry does not answer: the service manager is not told that all is well");
             return false;

@@ -18,3 +18,16 @@ fn an_extension_outlasts_several_missed_ones() {
     assert!(EXTENSION >= 3 * EXTEND_EVERY);
     assert_eq!(micros(EXTENSION), 20_000_000);
 }
+
+/// A registry that hangs is asked one beat after the last feed, and the watchdog kills two beats after it: its silence
+/// is told of well before that, whatever the limit.
+#[test]
+fn a_registry_that_hangs_is_told_of_before_the_watchdog_kills() {
+    for limit in [1, 2, 10, 30, 300].map(Duration::from_secs) {
+        let manager = Manager::new(Some(limit));
+        let beat = manager.beat.expect("there is a watchdog");
+        assert!(beat + manager.patience() <= limit * 3 / 4, "{limit:?}");
+    }
+    assert_eq!(Manager::new(Some(Duration::from_secs(30))).patience(), PATIENCE);
+    assert_eq!(Manager::new(None).patience(), PATIENCE);
+}
