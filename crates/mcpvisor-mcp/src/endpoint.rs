@@ -17,13 +17,14 @@ mod servers;
 
 use crate::catalogue::Prefix;
 use crate::handshake::Negotiated;
-use crate::id::Id;
+use crate::key::Key;
 use crate::peer::{Forward, RequestNumber};
 use crate::relay::Because;
 use crate::splice::Span;
 use crate::version::Era;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ pub struct Endpoint<P> {
     client: Client,
     next: u64,
     calls: HashMap<CallKey, Call<P>>,
-    ids: HashMap<Id, CallKey>,
+    ids: HashMap<Key, CallKey>,
     batches: HashMap<u64, Batch>,
     asked: HashMap<u64, AskedOf>,
     /// The level that the client has set: for servers that start again.
@@ -92,7 +93,7 @@ struct Client {
 
 #[derive(Debug)]
 struct Call<P> {
-    id: Id,
+    key: Key,
     raw_id: Box<RawValue>,
     progress: Option<Box<RawValue>>,
     batch: Option<u64>,
@@ -139,6 +140,9 @@ struct AskedOf {
     raw_id: Box<RawValue>,
     progress: Option<Box<RawValue>>,
 }
+
+/// What follows from a line of the client; most lines have one thing.
+pub type Todos<'a> = SmallVec<[Todo<'a>; 1]>;
 
 /// What is to be done next, in this order.
 #[derive(Debug)]
@@ -203,7 +207,7 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Ended<P> {
     /// What the client hears; nothing where the rest of its batch is still waited for.
-    pub lines: Vec<Vec<u8>>,
+    pub lines: SmallVec<[Vec<u8>; 1]>,
     /// What the call was in flight under; none where others are still to answer it.
     pub permit: Option<P>,
 }
@@ -296,7 +300,7 @@ impl<P> Endpoint<P> {
 
     fn take(&mut self, call: CallKey) -> Option<Call<P>> {
         let taken = self.calls.remove(&call)?;
-        self.ids.remove(&taken.id);
+        self.ids.remove(&taken.key);
         Some(taken)
     }
 

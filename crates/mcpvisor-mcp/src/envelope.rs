@@ -1,5 +1,4 @@
 //! What kind of JSON-RPC message a line is. The payloads stay the text that they were.
-use crate::id::Id;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -9,9 +8,7 @@ use std::borrow::Cow;
 pub enum Message<'a> {
     /// Wants an answer.
     Request {
-        /// The sender's id.
-        id: Id,
-        /// The id as its sender wrote it, for the answer.
+        /// The id as its sender wrote it: a number or a string.
         raw_id: &'a RawValue,
         /// For instance `roots/list`.
         method: Cow<'a, str>,
@@ -27,9 +24,7 @@ pub enum Message<'a> {
     },
     /// An answer. Without an id it can only be an error (the request could not be read).
     Response {
-        /// The id that the answer names; `None` where it was null.
-        id: Option<Id>,
-        /// The id as its sender wrote it.
+        /// The id that the answer names, as its sender wrote it; `None` where it was null.
         raw_id: Option<&'a RawValue>,
         /// The result, or the error object.
         outcome: Result<&'a RawValue, &'a RawValue>,
@@ -91,12 +86,16 @@ impl<'a> Wire<'a> {
             return None;
         }
         let id = match self.id {
-            Some(raw) if raw.get() != "null" => Some((Id::from_json(raw.get())?, raw)),
+            Some(raw) if raw.get() != "null" => {
+                // A raw value is valid JSON: its first byte tells its type.
+                matches!(raw.get().as_bytes().first()?, b'"' | b'-' | b'0'..=b'9').then_some(())?;
+                Some(raw)
+            }
             _ => None,
         };
         if let Some(method) = self.method {
             return match (id, self.id) {
-                (Some((id, raw_id)), _) => Some(Message::Request { id, raw_id, method, params: self.params }),
+                (Some(raw_id), _) => Some(Message::Request { raw_id, method, params: self.params }),
                 (None, None) => Some(Message::Notification { method, params: self.params }),
                 // A request with the id null can't be answered.
                 (None, Some(_)) => None,
@@ -109,10 +108,8 @@ impl<'a> Wire<'a> {
             (None, None) => return None,
         };
         match (id, outcome) {
-            (Some((id, raw_id)), outcome) => {
-                Some(Message::Response { id: Some(id), raw_id: Some(raw_id), outcome })
-            }
-            (None, Err(error)) => Some(Message::Response { id: None, raw_id: None, outcome: Err(error) }),
+            (Some(raw_id), outcome) => Some(Message::Response { raw_id: Some(raw_id), outcome }),
+            (None, Err(error)) => Some(Message::Response { raw_id: None, outcome: Err(error) }),
             (None, Ok(_)) => None,
         }
     }

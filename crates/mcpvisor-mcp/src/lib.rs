@@ -13,6 +13,7 @@
 //! | [`salvage`] | whose answer an over-long line was |
 //! | [`envelope`] | what kind of message a line is, its payload untouched |
 //! | [`id`] | JSON-RPC ids that keep their JSON type |
+//! | `key` | an id as a key of a table, without an allocation |
 //! | [`outgoing`] | the lines that a client writes |
 //! | [`version`] | the revisions and the two eras |
 //! | [`handshake`] | what a server's answer to the handshake means |
@@ -30,6 +31,7 @@ pub mod envelope;
 pub mod framing;
 pub mod handshake;
 pub mod id;
+mod key;
 pub mod listing;
 pub mod outgoing;
 pub mod peer;

@@ -13,13 +13,14 @@ use crate::text::printable;
 use crate::version::{Era, EraChoice, MODERN};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use smallvec::{SmallVec, smallvec};
 use std::collections::HashMap;
 use std::fmt;
 
-pub use events::{Answer, Asked, Cancelled, Counters, Forward, NotReady, PeerEvent, Sent, Told};
+pub use events::{Answer, Asked, Cancelled, Counters, Events, Forward, NotReady, PeerEvent, Sent, Told};
 
 /// By this our ids are told from any that a server or a client makes up.
-const PREFIX: &str = "mcpvisor-";
+pub(crate) const PREFIX: &str = "mcpvisor-";
 /// A server's id longer than this is not sent back.
 const LONGEST_ID: usize = 1024;
 /// How much of a line of noise is kept for showing, in characters.
@@ -77,6 +78,24 @@ struct Subscribed<'a> {
 struct SubscribedMeta<'a> {
     #[serde(borrow, rename = "io.modelcontextprotocol/subscriptionId")]
     id: &'a RawValue,
+}
+
+/// The number in an id of ours, which is JSON text; whoever sends it back may have escaped it in another way.
+pub(crate) fn numbered(id: &str) -> Option<u64> {
+    let digits = |text: &str| {
+        let digits = text.strip_prefix(PREFIX)?;
+        // No sign, no zero in front: each number has one spelling.
+        let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+        digits.parse().ok().filter(|_| plain)
+    };
+    let inner = id.strip_prefix('"')?.strip_suffix('"')?;
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        return digits(inner);
+    }
+    match Id::from_json(id)? {
+        Id::String(text) => digits(&text),
+        Id::Number(_) => None,
+    }
 }
 
 impl fmt::Display for RequestNumber {
@@ -140,13 +159,17 @@ impl<T> Peer<T> {
     /// # Errors
     /// Before the handshake is done.
     pub fn forward(&mut self, token: T, forward: &Forward<'_>) -> Result<Sent, NotReady<T>> {
-        self.request(token, |id, _| {
-            let id = outgoing::quoted(id);
-            let mut parts = vec![(forward.id.clone(), id.as_slice())];
-            parts.extend(forward.progress.clone().map(|span| (span, id.as_slice())));
-            parts.extend(forward.rename.as_ref().map(|(span, with)| (span.clone(), &**with)));
-            splice(&forward.line, &mut parts)
-        })
+        if self.negotiated().is_none() {
+            return Err(NotReady(token));
+        }
+        let number = self.number();
+        self.pending.insert(number.0, token);
+        let id = format!("\"{number}\"");
+        let mut parts = SmallVec::<[_; 3]>::new();
+        parts.push((forward.id.clone(), id.as_bytes()));
+        parts.extend(forward.progress.clone().map(|span| (span, id.as_bytes())));
+        parts.extend(forward.rename.as_ref().map(|(span, with)| (span.clone(), &**with)));
+        Ok(Sent { number, line: splice(&forward.line, &mut parts) })
     }
 
     /// Calls a tool.
@@ -192,39 +215,39 @@ impl<T> Peer<T> {
     }
 
     #[cfg(test)]
-    pub(crate) fn handle_line<'a>(&mut self, line: &'a [u8]) -> Vec<PeerEvent<'a, T>> {
+    pub(crate) fn handle_line<'a>(&mut self, line: &'a [u8]) -> Events<'a, T> {
         // Messages of tests live as long as the test does.
         self.handle_message(Box::leak(Box::new(Message::parse(line))), line)
     }
 
     /// A message of the server, and the line that it was.
-    pub fn handle_message<'a>(&mut self, message: &'a Message<'a>, line: &'a [u8]) -> Vec<PeerEvent<'a, T>> {
+    pub fn handle_message<'a>(&mut self, message: &'a Message<'a>, line: &'a [u8]) -> Events<'a, T> {
         match message {
-            Message::Response { id, raw_id, outcome } => {
+            Message::Response { raw_id, outcome } => {
                 let answer = Answer::Line { line, raw_id: *raw_id, outcome: *outcome };
-                self.response(id.as_ref(), *outcome, answer)
+                self.response(*raw_id, *outcome, answer)
             }
             Message::Notification { method, params } => {
                 self.counters.notifications += 1;
                 let about = params.and_then(|params| self.named(method, params));
                 let told = PeerEvent::Told(Told { line, method, params: *params, about });
                 match ListKind::of_change(method) {
-                    Some(kind) => vec![PeerEvent::Changed(kind), told],
-                    None => vec![told],
+                    Some(kind) => smallvec![PeerEvent::Changed(kind), told],
+                    None => smallvec![told],
                 }
             }
-            Message::Request { raw_id, method, params, .. } => {
+            Message::Request { raw_id, method, params } => {
                 self.server_request(Asked { line, raw_id, method, params: *params })
             }
             Message::Noise(_) => {
                 self.keep_noise(line);
-                Vec::new()
+                SmallVec::new()
             }
         }
     }
 
     /// A line of the server over `cap` bytes: fails the request that it answers, where that can be told.
-    pub fn handle_too_long(&mut self, line: &TooLong, cap: usize) -> Vec<PeerEvent<'static, T>> {
+    pub fn handle_too_long(&mut self, line: &TooLong, cap: usize) -> Events<'static, T> {
         self.counters.too_long += 1;
         let found = salvage(line);
         if found.method {
@@ -234,29 +257,30 @@ impl<T> Peer<T> {
                     self.counters.server_requests += 1;
                     let text =
                         format!("the request has {} bytes, more than the longest line of {cap}", line.bytes);
-                    vec![PeerEvent::Send(outgoing::error(&id, outgoing::INVALID_REQUEST, &text))]
+                    smallvec![PeerEvent::Send(outgoing::error(&id, outgoing::INVALID_REQUEST, &text))]
                 }
-                _ => Vec::new(),
+                _ => SmallVec::new(),
             };
         }
         if !found.object {
             self.keep_noise(&line.head);
-            return Vec::new();
+            return SmallVec::new();
         }
-        let number = found.id.as_ref().and_then(|id| self.number_of(id)).or_else(|| match found.id {
-            None => self.only_pending(),
-            Some(_) => None,
-        });
+        let number =
+            found.id.as_ref().and_then(|id| self.number_of(&id.to_json())).or_else(|| match found.id {
+                None => self.only_pending(),
+                Some(_) => None,
+            });
         let Some(number) = number else {
             self.counters.unmatched += 1;
-            return Vec::new();
+            return SmallVec::new();
         };
         if self.is_handshake(number) {
             let error = HandshakeError::TooLong { bytes: line.bytes, cap: cap as u64 };
             return self.advance(Step::Failed(error));
         }
         match self.take(number) {
-            Some(token) => vec![PeerEvent::Answered { token, answer: Answer::TooLong(line.bytes) }],
+            Some(token) => smallvec![PeerEvent::Answered { token, answer: Answer::TooLong(line.bytes) }],
             None => self.late(),
         }
     }
@@ -325,11 +349,8 @@ impl<T> Peer<T> {
 
     /// The number of an id of ours, whether it is pending or not. A server that turns strings into numbers where it can leaves
     /// ours alone, because of the prefix; so the type is part of the match and `1` is never taken for `mcpvisor-1`.
-    fn number_of(&self, id: &Id) -> Option<u64> {
-        let Id::String(text) = id else { return None };
-        let digits = text.strip_prefix(PREFIX)?;
-        let number: u64 = digits.parse().ok()?;
-        (number < self.next && number.to_string() == digits).then_some(number)
+    fn number_of(&self, id: &str) -> Option<u64> {
+        numbered(id).filter(|number| *number < self.next)
     }
 
     /// The only request that an answer without an id can mean.
@@ -347,20 +368,20 @@ impl<T> Peer<T> {
 
     fn response<'a>(
         &mut self,
-        id: Option<&Id>,
+        raw_id: Option<&RawValue>,
         outcome: Result<&RawValue, &RawValue>,
         answer: Answer<'a>,
-    ) -> Vec<PeerEvent<'a, T>> {
-        let number = match id {
-            Some(id) => self.number_of(id),
+    ) -> Events<'a, T> {
+        let number = match raw_id {
+            Some(id) => self.number_of(id.get()),
             None => self.only_pending(),
         };
         let Some(number) = number else {
             self.counters.unmatched += 1;
-            return Vec::new();
+            return SmallVec::new();
         };
         if let Some(token) = self.take(number) {
-            return vec![PeerEvent::Answered { token, answer }];
+            return smallvec![PeerEvent::Answered { token, answer }];
         }
         match std::mem::replace(&mut self.phase, Phase::Failed) {
             Phase::Initializing(current, era) if current == number => {
@@ -376,31 +397,31 @@ impl<T> Peer<T> {
         }
     }
 
-    fn late<'a>(&mut self) -> Vec<PeerEvent<'a, T>> {
+    fn late<'a>(&mut self) -> Events<'a, T> {
         self.counters.late += 1;
         self.owed = self.owed.saturating_sub(1);
-        Vec::new()
+        SmallVec::new()
     }
 
-    fn advance<'a>(&mut self, step: Step) -> Vec<PeerEvent<'a, T>> {
+    fn advance<'a>(&mut self, step: Step) -> Events<'a, T> {
         match step {
             Step::Done(negotiated) => {
                 self.phase = Phase::Ready(negotiated.clone());
                 match negotiated.era {
                     Era::Legacy => {
-                        vec![PeerEvent::Send(outgoing::initialized()), PeerEvent::Ready(negotiated)]
+                        smallvec![PeerEvent::Send(outgoing::initialized()), PeerEvent::Ready(negotiated)]
                     }
-                    Era::Modern => vec![PeerEvent::Ready(negotiated)],
+                    Era::Modern => smallvec![PeerEvent::Ready(negotiated)],
                 }
             }
             Step::Failed(error) => {
                 self.phase = Phase::Failed;
-                vec![PeerEvent::HandshakeFailed(error)]
+                smallvec![PeerEvent::HandshakeFailed(error)]
             }
             Step::Discover(version, refusal) => {
                 let number = self.number();
                 self.phase = Phase::Discovering(number.0, Some(refusal));
-                vec![PeerEvent::Send(outgoing::discover(&number.to_string(), version))]
+                smallvec![PeerEvent::Send(outgoing::discover(&number.to_string(), version))]
             }
         }
     }
@@ -413,14 +434,14 @@ impl<T> Peer<T> {
         allowed
     }
 
-    fn server_request<'a>(&mut self, asked: Asked<'a>) -> Vec<PeerEvent<'a, T>> {
+    fn server_request<'a>(&mut self, asked: Asked<'a>) -> Events<'a, T> {
         if !self.may_request(asked.raw_id) {
-            return Vec::new();
+            return SmallVec::new();
         }
         self.counters.server_requests += 1;
         match asked.method {
-            "ping" => vec![PeerEvent::Send(outgoing::empty_result(asked.raw_id))],
-            _ => vec![PeerEvent::Asked(asked)],
+            "ping" => smallvec![PeerEvent::Send(outgoing::empty_result(asked.raw_id))],
+            _ => smallvec![PeerEvent::Asked(asked)],
         }
     }
 
@@ -435,7 +456,7 @@ impl<T> Peer<T> {
         } else {
             return None;
         };
-        let number = self.number_of(&Id::from_json(raw.get())?)?;
+        let number = self.number_of(raw.get())?;
         self.pending.contains_key(&number).then_some((RequestNumber(number), raw))
     }
 

@@ -13,11 +13,9 @@
 //! | module | its one idea |
 //! | --- | --- |
 //! | [`scan`] | what a line is, told from its top level, however it was cut |
-//! | `key` | an id as a key of a table, without an allocation |
 //! | [`own`] | the lines of our own |
 //! | `client`, `server` | what passes in each of the two directions |
 mod client;
-mod key;
 pub mod own;
 pub mod scan;
 mod server;
@@ -25,7 +23,7 @@ mod server;
 pub use own::Because;
 pub(crate) use own::error as error_line;
 
-use key::Key;
+use crate::key::Key;
 use scan::{Kind, Scanner};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -220,12 +218,12 @@ impl<P> Calls<P> {
 
     /// Ends one call of this id: what it held, and whether it was `initialize`.
     fn remove(&mut self, key: &Key) -> Option<(Option<P>, bool)> {
-        let call = self.table.get_mut(key)?;
+        let Entry::Occupied(mut place) = self.table.entry(key.clone()) else { return None };
         self.len -= 1;
-        if let Some(permit) = call.again.pop() {
+        if let Some(permit) = place.get_mut().again.pop() {
             return Some((permit, false));
         }
-        let call = self.table.remove(key)?;
+        let call = place.remove();
         self.initializing -= usize::from(call.initialize);
         Some((call.permit, call.initialize))
     }

@@ -1,29 +1,33 @@
 //! What the client says.
 use super::{
-    AskedOf, Batch, Call, CallKey, Endpoint, Errand, Kind, MOST_IN_BATCH, Todo, Wanted, plain_error,
+    AskedOf, Batch, Call, CallKey, Endpoint, Errand, Kind, MOST_IN_BATCH, Todo, Todos, Wanted, plain_error,
 };
 use crate::catalogue::Prefix;
 use crate::envelope::{Message, NoiseKind};
 use crate::framing::TooLong;
-use crate::id::Id;
+use crate::key::Key;
 use crate::listing::ListKind;
-use crate::peer::Forward;
+use crate::peer::{Forward, numbered};
 use crate::relay::Because;
 use crate::salvage::salvage;
 use crate::splice::{span_of, splice};
 use crate::version::Era;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 pub(super) const PARSE_ERROR: i64 = -32700;
 pub(super) const INVALID_REQUEST: i64 = -32600;
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 
-/// By this the ids that the client answers to are told from any that it makes up.
-pub(super) const PREFIX: &str = "mcpvisor-";
-const MODERN_MARK: &[u8] = b"\"io.modelcontextprotocol/protocolVersion\"";
+pub(super) use crate::peer::PREFIX;
+static MODERN_MARK: LazyLock<Finder<'static>> =
+    LazyLock::new(|| Finder::new(b"\"io.modelcontextprotocol/protocolVersion\""));
+static PROGRESS_TOKEN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"progressToken\""));
 
 /// The parts of a request's parameters that matter to an intermediary.
 #[derive(Deserialize, Default)]
@@ -66,7 +70,6 @@ struct CancelledParams<'a> {
 struct Request<'a> {
     /// The message's own text: a line, or a part of a batch.
     line: &'a [u8],
-    id: Id,
     raw_id: &'a RawValue,
     params: Option<&'a RawValue>,
     batch: Option<u64>,
@@ -86,8 +89,8 @@ impl<P> Endpoint<P> {
         &mut self,
         line: &'a [u8],
         mut admit: impl FnMut() -> Result<P, Because>,
-    ) -> Vec<Todo<'a>> {
-        let mut todo = Vec::new();
+    ) -> Todos<'a> {
+        let mut todo = SmallVec::new();
         if line.trim_ascii_start().starts_with(b"[") {
             self.batch(line, &mut admit, &mut todo);
         } else {
@@ -97,38 +100,38 @@ impl<P> Endpoint<P> {
     }
 
     /// A line of the client over `cap` bytes: an error of that request, where it can be told.
-    pub fn client_too_long(&mut self, line: &TooLong, cap: usize) -> Vec<Todo<'static>> {
+    pub fn client_too_long<'a>(&mut self, line: &TooLong, cap: usize) -> Todos<'a> {
         let found = salvage(line);
         let Some(id) = found.id.and_then(|id| RawValue::from_string(id.to_json()).ok()) else {
             self.counters.noise += 1;
-            return Vec::new();
+            return SmallVec::new();
         };
         if !found.method {
             // An answer to a server's request: what it answers is settled with an error.
             return self.answer_too_long(&id, line.bytes, cap);
         }
         let text = format!("the request has {} bytes, more than the longest line of {cap}", line.bytes);
-        vec![Todo::Say(plain_error(&id, INVALID_REQUEST, &text, None))]
+        smallvec![Todo::Say(plain_error(&id, INVALID_REQUEST, &text, None))]
     }
 
-    fn answer_too_long(&mut self, id: &RawValue, bytes: u64, cap: usize) -> Vec<Todo<'static>> {
+    fn answer_too_long<'a>(&mut self, id: &RawValue, bytes: u64, cap: usize) -> Todos<'a> {
         match self.take_asked(id) {
             Some(AskedOf { server, raw_id, .. }) => {
                 let text =
                     format!("the client's answer has {bytes} bytes, more than the longest line of {cap}");
-                vec![Todo::Write { server, line: plain_error(&raw_id, INVALID_REQUEST, &text, None) }]
+                smallvec![Todo::Write { server, line: plain_error(&raw_id, INVALID_REQUEST, &text, None) }]
             }
             None => {
                 self.counters.unmatched += 1;
-                Vec::new()
+                SmallVec::new()
             }
         }
     }
 
     /// The client is gone: its calls are cancelled, what servers wait for is answered, its subscriptions end. The permits of the calls.
-    pub fn client_lost(&mut self) -> (Vec<Todo<'static>>, Vec<P>) {
+    pub fn client_lost(&mut self) -> (Todos<'static>, Vec<P>) {
         self.client.lost = true;
-        let mut todo = Vec::new();
+        let mut todo = SmallVec::new();
         let mut permits = Vec::new();
         let mut calls: Vec<(CallKey, Call<P>)> = self.calls.drain().collect();
         calls.sort_unstable_by_key(|(key, _)| *key);
@@ -154,7 +157,7 @@ impl<P> Endpoint<P> {
         &mut self,
         line: &'a [u8],
         admit: &mut impl FnMut() -> Result<P, Because>,
-        todo: &mut Vec<Todo<'a>>,
+        todo: &mut Todos<'a>,
     ) {
         let refuse = |code, text: &str| Todo::Say(plain_error(null(), code, text, None));
         if self.client.protocol.as_deref() != Some("2025-03-26") {
@@ -190,14 +193,14 @@ impl<P> Endpoint<P> {
         line: &'a [u8],
         batch: Option<u64>,
         admit: &mut impl FnMut() -> Result<P, Because>,
-        todo: &mut Vec<Todo<'a>>,
+        todo: &mut Todos<'a>,
     ) {
         match Message::parse(line) {
-            Message::Request { id, raw_id, method, params } => {
+            Message::Request { raw_id, method, params } => {
                 if let Some(batch) = batch.and_then(|number| self.batches.get_mut(&number)) {
                     batch.waiting += 1;
                 }
-                let request = Request { line, id, raw_id, params, batch };
+                let request = Request { line, raw_id, params, batch };
                 self.request(&method, request, admit, todo);
             }
             Message::Notification { method, params } => self.notification(&method, params, line, todo),
@@ -230,7 +233,7 @@ impl<P> Endpoint<P> {
         method: &str,
         request: Request<'a>,
         admit: &mut impl FnMut() -> Result<P, Because>,
-        todo: &mut Vec<Todo<'a>>,
+        todo: &mut Todos<'a>,
     ) {
         let batch = request.batch;
         let own = match method {
@@ -243,7 +246,7 @@ impl<P> Endpoint<P> {
             return;
         }
         if self.client.era.is_none() {
-            let modern = memchr::memmem::find(request.line, MODERN_MARK).is_some();
+            let modern = MODERN_MARK.find(request.line).is_some();
             if (modern || method == "server/discover") && !self.has(Era::Modern) {
                 let line = self.not_modern(request.raw_id, method);
                 todo.extend(self.reply(batch, line).map(Todo::Say));
@@ -258,7 +261,8 @@ impl<P> Endpoint<P> {
             todo.extend(self.reply(batch, line).map(Todo::Say));
             return;
         }
-        let refused = if self.ids.contains_key(&request.id) {
+        let Some(key) = Key::new(request.raw_id.get().as_bytes()) else { return };
+        let refused = if self.ids.contains_key(&key) {
             Some(plain_error(request.raw_id, INVALID_REQUEST, "a request with this id is in flight", None))
         } else if self.calls.len() >= self.most_calls {
             Some(super::own_error(request.raw_id, Because::Overloaded))
@@ -269,20 +273,21 @@ impl<P> Endpoint<P> {
             todo.extend(self.reply(batch, line).map(Todo::Say));
             return;
         }
-        self.pass(method, request, admit, todo);
+        self.pass(method, key, request, admit, todo);
     }
 
     /// A request that servers answer.
     fn pass<'a>(
         &mut self,
         method: &str,
+        key: Key,
         request: Request<'a>,
         admit: &mut impl FnMut() -> Result<P, Because>,
-        todo: &mut Vec<Todo<'a>>,
+        todo: &mut Todos<'a>,
     ) {
-        let Request { line, id, raw_id, params, batch } = request;
+        let Request { line, raw_id, params, batch } = request;
         // Parameters that are an array, which MCP does not have, are the server's to refuse.
-        let matters = self.looks_at(method) || memchr::memmem::find(line, b"\"progressToken\"").is_some();
+        let matters = self.looks_at(method) || PROGRESS_TOKEN.find(line).is_some();
         let known: Params<'a> = params
             .filter(|_| matters)
             .and_then(|params| serde_json::from_str(params.get()).ok())
@@ -317,9 +322,9 @@ impl<P> Endpoint<P> {
             }
         };
         let call = self.key();
-        self.ids.insert(id.clone(), call);
+        self.ids.insert(key.clone(), call);
         let mut known = Call {
-            id,
+            key,
             raw_id: raw_id.to_owned(),
             progress: progress.map(ToOwned::to_owned),
             batch,
@@ -423,7 +428,7 @@ impl<P> Endpoint<P> {
         method: &str,
         params: Option<&'a RawValue>,
         line: &'a [u8],
-        todo: &mut Vec<Todo<'a>>,
+        todo: &mut Todos<'a>,
     ) {
         match method {
             "notifications/initialized" => {
@@ -442,7 +447,7 @@ impl<P> Endpoint<P> {
                     self.counters.dropped += 1;
                     return;
                 };
-                let call = Id::from_json(request.get()).and_then(|id| self.ids.get(&id).copied());
+                let call = Key::new(request.get().as_bytes()).and_then(|key| self.ids.get(&key).copied());
                 // One that is not in flight has its answer on the way.
                 let Some((call, known)) = call.and_then(|call| Some((call, self.take(call)?))) else {
                     return;
@@ -465,14 +470,14 @@ impl<P> Endpoint<P> {
     /// What the client tells of the progress of a server's request.
     fn progress_of<'a>(&self, params: Option<&'a RawValue>, line: &'a [u8]) -> Option<Todo<'a>> {
         let token = serde_json::from_str::<Meta<'a>>(params?.get()).ok()?.progress?;
-        let AskedOf { server, progress, .. } = self.asked.get(&asked_number(token)?)?;
+        let AskedOf { server, progress, .. } = self.asked.get(&numbered(token.get())?)?;
         let with = progress.as_ref()?;
         let line = splice(line, &mut [(span_of(line, token.get())?, with.get().as_bytes())]);
         Some(Todo::Write { server: *server, line })
     }
 
     /// A notification for all servers that speak as the client does.
-    fn tell_all<'a>(&self, line: &[u8], todo: &mut Vec<Todo<'a>>) {
+    fn tell_all<'a>(&self, line: &[u8], todo: &mut Todos<'a>) {
         for server in self.usable() {
             todo.push(Todo::Write { server, line: splice(line, &mut []) });
         }
@@ -480,17 +485,9 @@ impl<P> Endpoint<P> {
 
     /// A request of a server, by the id that the client knows it by.
     fn take_asked(&mut self, id: &RawValue) -> Option<AskedOf> {
-        let number = asked_number(id)?;
+        let number = numbered(id.get())?;
         self.asked.remove(&number)
     }
-}
-
-/// The number in an id of ours; the type is part of the match.
-pub(super) fn asked_number(id: &RawValue) -> Option<u64> {
-    let Id::String(text) = Id::from_json(id.get())? else { return None };
-    let digits = text.strip_prefix(PREFIX)?;
-    let number: u64 = digits.parse().ok()?;
-    (number.to_string() == digits).then_some(number)
 }
 
 pub(super) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {

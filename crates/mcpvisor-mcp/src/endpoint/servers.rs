@@ -1,8 +1,8 @@
 //! What servers say.
 use super::client::{METHOD_NOT_FOUND, PREFIX};
 use super::{
-    AskedOf, Call, CallKey, Ended, Endpoint, Kind, Listen, MOST_ASKED, MOST_SUBSCRIPTIONS, Todo, error_line,
-    own_error, plain_error, result_line,
+    AskedOf, Call, CallKey, Ended, Endpoint, Kind, Listen, MOST_ASKED, MOST_SUBSCRIPTIONS, Todo, Todos,
+    error_line, own_error, plain_error, result_line,
 };
 use crate::handshake::Negotiated;
 use crate::peer::{Answer, Asked, Told};
@@ -46,7 +46,7 @@ impl<P> Endpoint<P> {
     pub fn answered(&mut self, call: CallKey, server: usize, answer: &Answer<'_>) -> Option<Ended<P>> {
         let known = self.calls.get_mut(&call)?;
         if let Some(lines) = known.one_less(server) {
-            return Some(Ended { lines, permit: None });
+            return Some(Ended { lines: lines.into(), permit: None });
         }
         let (line, raw_id, outcome) = match *answer {
             Answer::Line { line, raw_id, outcome } => (line, raw_id, outcome),
@@ -80,7 +80,7 @@ impl<P> Endpoint<P> {
     pub fn unanswered(&mut self, call: CallKey, server: usize, because: Because) -> Option<Ended<P>> {
         let known = self.calls.get_mut(&call)?;
         if let Some(lines) = known.one_less(server) {
-            return Some(Ended { lines, permit: None });
+            return Some(Ended { lines: lines.into(), permit: None });
         }
         self.refused(call, because)
     }
@@ -219,10 +219,10 @@ impl<P> Endpoint<P> {
 
     /// A server that had ended runs again: it is told the level of the log and the subscriptions, and the client that its lists may be
     /// others now.
-    pub fn server_ready(&mut self, server: usize, negotiated: Negotiated) -> Vec<Todo<'static>> {
+    pub fn server_ready(&mut self, server: usize, negotiated: Negotiated) -> Todos<'static> {
         let (offers, era) = (negotiated.offers, negotiated.era);
         self.faces[server].negotiated = Some(negotiated);
-        let mut todo = Vec::new();
+        let mut todo = Todos::new();
         if self.client.lost || self.client.era != Some(era) || era == Era::Modern {
             return todo;
         }

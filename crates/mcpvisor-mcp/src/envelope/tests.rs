@@ -2,14 +2,14 @@ use super::*;
 
 fn show(line: &str) -> String {
     match Message::parse(line.as_bytes()) {
-        Message::Request { id, method, params, .. } => {
-            format!("request {id} {method} {}", params.map_or("-", RawValue::get))
+        Message::Request { raw_id, method, params } => {
+            format!("request {raw_id} {method} {}", params.map_or("-", RawValue::get))
         }
         Message::Notification { method, params } => {
             format!("notification {method} {}", params.map_or("-", RawValue::get))
         }
-        Message::Response { id, outcome, .. } => {
-            let id = id.map_or_else(|| "null".to_owned(), |id| id.to_json());
+        Message::Response { raw_id, outcome } => {
+            let id = raw_id.map_or("null", RawValue::get);
             match outcome {
                 Ok(result) => format!("result {id} {}", result.get()),
                 Err(error) => format!("error {id} {}", error.get()),

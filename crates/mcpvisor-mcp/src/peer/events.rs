@@ -4,7 +4,11 @@ use crate::handshake::{HandshakeError, Negotiated};
 use crate::listing::ListKind;
 use crate::splice::Span;
 use serde_json::value::RawValue;
+use smallvec::SmallVec;
 use std::borrow::Cow;
+
+/// What follows from a line of the server, in this order; most lines have one event.
+pub type Events<'a, T> = SmallVec<[PeerEvent<'a, T>; 1]>;
 
 /// What follows from a line of the server; borrows from that line.
 #[derive(Debug)]

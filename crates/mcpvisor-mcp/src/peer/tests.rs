@@ -11,7 +11,7 @@ fn value(line: &[u8]) -> Value {
 }
 
 /// What happened, in words.
-fn words(events: Vec<PeerEvent<'_, &'static str>>) -> Vec<String> {
+fn words(events: Events<'_, &'static str>) -> Vec<String> {
     let describe = |event| match event {
         PeerEvent::Send(line) => {
             let line = value(&line);

@@ -3,7 +3,9 @@
 //! Keys may come in any order and behind a value of any size, so the top level is walked through by a small machine; strings and, as
 //! soon as enough is known, the rest of the line are skipped with memchr. A JSON text holds no raw newline, so LF ends a line wherever it
 //! comes, and a line that is no JSON can't hide the next one. Nothing of a line is kept but its id, its method, and a key that is being
-//! read.
+//! read. A head that is plain is read at once (`head`); the machine reads all others.
+mod head;
+
 use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 
@@ -136,6 +138,9 @@ impl Scanner {
             self.begin_line();
         }
         let mut at = 0;
+        if input.first() == Some(&b'{') && self.state == State::Start && self.bom == 0 {
+            at = self.plain(input);
+        }
         while let Some(&byte) = input.get(at) {
             let rest = &input[at..];
             match self.state {
@@ -222,6 +227,18 @@ impl Scanner {
             buffer.clear();
             buffer.shrink_to(KEEP);
         }
+    }
+
+    /// Reads a plain head at once: how many bytes that took.
+    fn plain(&mut self, input: &[u8]) -> usize {
+        let Some(head) = head::read(input) else { return 0 };
+        self.class = Class::Message;
+        self.state = State::Rest;
+        self.id.extend_from_slice(head.id);
+        self.method.extend_from_slice(head.method.unwrap_or_default());
+        self.seen =
+            Seen { id: true, method: head.method.is_some(), outcome: head.outcome, ..Seen::default() };
+        head.used
     }
 
     fn end_line(&mut self) -> Mark {

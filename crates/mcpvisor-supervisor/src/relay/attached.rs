@@ -19,7 +19,7 @@ use crate::record::{ServerRecord, SessionRecord};
 use errands::Catalogues;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::Mode;
-use mcpvisor_mcp::endpoint::{CallKey, Ended, Endpoint, Face, Reply, Todo};
+use mcpvisor_mcp::endpoint::{CallKey, Ended, Endpoint, Face, Reply, Todo, Todos};
 use mcpvisor_mcp::peer::{Asked, Told};
 use mcpvisor_mcp::relay::Because;
 use mcpvisor_mcp::splice::Span;
@@ -159,7 +159,7 @@ impl Attached {
     }
 
     /// Does what follows from a line of the client.
-    fn carry_out(self: &Arc<Self>, todo: Vec<Todo<'_>>, touched: &mut Vec<Connection>) {
+    fn carry_out(self: &Arc<Self>, todo: Todos<'_>, touched: &mut Vec<Connection>) {
         for todo in todo {
             match todo {
                 Todo::Say(line) => self.out.push(line),

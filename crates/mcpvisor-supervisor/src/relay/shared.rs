@@ -5,12 +5,13 @@ use super::outbox::{Flush, Outbox};
 use super::reader::Reader;
 use super::{CallError, ConnectionOptions, ConnectionStats};
 use mcpvisor_mcp::endpoint::CallKey;
-use mcpvisor_mcp::peer::{Asked, NotReady, Sent, Told as Notification};
+use mcpvisor_mcp::peer::{Asked, Events, NotReady, Sent, Told as Notification};
 use mcpvisor_mcp::splice::{Span, splice};
 use mcpvisor_mcp::{
     Answer, Era, HandshakeError, Item, ListKind, Negotiated, Peer, PeerEvent, RequestNumber, outgoing,
 };
 use serde_json::value::RawValue;
+use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot, watch};
@@ -35,6 +36,9 @@ pub(super) enum Later<'a> {
     Told(Notification<'a>, Option<(Arc<Attached>, CallKey)>),
     Asked(Asked<'a>),
 }
+
+/// Mostly one.
+pub(super) type Laters<'a> = SmallVec<[Later<'a>; 1]>;
 
 /// Locks are taken in the order `reader`, `state`, and never held across an await. A client's locks are never taken under them.
 pub(super) struct Shared {
@@ -211,8 +215,8 @@ impl Shared {
     }
 
     /// Carries out what follows from a line; what is for a client is given back.
-    pub(super) fn handle<'a>(&self, state: &mut State, events: Vec<PeerEvent<'a, Waiter>>) -> Vec<Later<'a>> {
-        let mut later = Vec::new();
+    pub(super) fn handle<'a>(&self, state: &mut State, events: Events<'a, Waiter>) -> Laters<'a> {
+        let mut later = Laters::new();
         for event in events {
             match event {
                 PeerEvent::Send(line) => {
@@ -257,7 +261,7 @@ impl Shared {
     }
 
     /// Tells the client what is for it; the line is queued, and `heard` is whose queue is to be flushed.
-    pub(super) fn tell_client(&self, later: Vec<Later<'_>>, heard: &mut Option<Arc<Attached>>) {
+    pub(super) fn tell_client(&self, later: Laters<'_>, heard: &mut Option<Arc<Attached>>) {
         let server = self.slot.server();
         for later in later {
             let client = match later {

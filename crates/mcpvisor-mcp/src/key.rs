@@ -5,7 +5,7 @@ const INLINE: usize = 46;
 
 /// The JSON text of an id, a string's in one spelling: its type and its value survive.
 #[derive(Debug, Clone)]
-pub(super) struct Key(Text);
+pub(crate) struct Key(Text);
 
 #[derive(Debug, Clone)]
 enum Text {
@@ -15,7 +15,7 @@ enum Text {
 
 impl Key {
     /// From JSON text; none if it is neither a number nor a string (null is no id).
-    pub(super) fn new(json: &[u8]) -> Option<Self> {
+    pub(crate) fn new(json: &[u8]) -> Option<Self> {
         match json.first()? {
             b'-' | b'0'..=b'9' => Some(Self::of(json)),
             b'"' if memchr::memchr(b'\\', json).is_none() => Some(Self::of(json)),
@@ -39,7 +39,7 @@ impl Key {
     }
 
     /// As JSON.
-    pub(super) fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         match &self.0 {
             Text::Short { len, bytes } => &bytes[..usize::from(*len)],
             Text::Long(bytes) => bytes,
