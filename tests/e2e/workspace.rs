@@ -63,7 +63,7 @@ const LICENCES: &[&str] = &[
 const ONLY_ONCE: &[&str] =
     &["tokio", "ractor", "serde", "serde_json", "rustix", "nix", "libc", "tracing", "signal-hook", "bytes"];
 
-const MOST_PACKAGES: usize = 170;
+const MOST_PACKAGES: usize = 171;
 
 /// What nothing but the model checker needs comes on top: it is never shipped, nor built for any other test.
 const MOST_FOR_THE_MODEL: usize = 25;

@@ -17,7 +17,7 @@ mod servers;
 
 use crate::catalogue::Prefix;
 use crate::handshake::Negotiated;
-use crate::key::Key;
+use crate::key::{Key, Table};
 use crate::peer::{Forward, RequestNumber};
 use crate::relay::Because;
 use crate::splice::Span;
@@ -65,8 +65,8 @@ pub struct Endpoint<P> {
     faces: Vec<Face>,
     client: Client,
     next: u64,
-    calls: HashMap<CallKey, Call<P>>,
-    ids: HashMap<Key, CallKey>,
+    calls: Table<CallKey, Call<P>>,
+    ids: Table<Key, CallKey>,
     batches: HashMap<u64, Batch>,
     asked: HashMap<u64, AskedOf>,
     /// The level that the client has set: for servers that start again.
@@ -222,8 +222,8 @@ impl<P> Endpoint<P> {
             faces,
             client: Client::default(),
             next: 1,
-            calls: HashMap::new(),
-            ids: HashMap::new(),
+            calls: Table::default(),
+            ids: Table::default(),
             batches: HashMap::new(),
             asked: HashMap::new(),
             log_level: None,

@@ -1,7 +1,14 @@
 //! An id as a key. Most are short, and cost no allocation.
+//!
+//! Tables are bounded by the calls in flight, so that a hash that is fast, and seeded at random, will do: whoever finds ids that collide
+//! slows its own calls only.
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
 const INLINE: usize = 46;
+
+/// A table of what is in flight.
+pub(crate) type Table<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The JSON text of an id, a string's in one spelling: its type and its value survive.
 #[derive(Debug, Clone)]
@@ -57,7 +64,8 @@ impl Eq for Key {}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text().hash(state);
+        // No key is the beginning of another that could follow it: what is hashed needs no length.
+        state.write(self.text());
     }
 }
 

@@ -5,6 +5,7 @@ use crate::envelope::Message;
 use crate::framing::TooLong;
 use crate::handshake::{HandshakeError, Negotiated, Step, discover_answered, initialize_answered};
 use crate::id::Id;
+use crate::key::Table;
 use crate::listing::ListKind;
 use crate::outgoing;
 use crate::salvage::salvage;
@@ -14,10 +15,11 @@ use crate::version::{Era, EraChoice, MODERN};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use smallvec::{SmallVec, smallvec};
-use std::collections::HashMap;
 use std::fmt;
 
-pub use events::{Answer, Asked, Cancelled, Counters, Events, Forward, NotReady, PeerEvent, Sent, Told};
+pub use events::{
+    Answer, Asked, Cancelled, Counters, Events, Forward, NotReady, PeerEvent, PlainAnswer, Sent, Told,
+};
 
 /// By this our ids are told from any that a server or a client makes up.
 pub(crate) const PREFIX: &str = "mcpvisor-";
@@ -26,7 +28,7 @@ const LONGEST_ID: usize = 1024;
 /// How much of a line of noise is kept for showing, in characters.
 const NOISE_SHOWN: usize = 300;
 /// Tables that have grown beyond this many entries are given back when they are empty.
-const KEEP_ENTRIES: usize = 32;
+const KEEP_ENTRIES: usize = 64;
 
 /// The number of a request of ours; its id is the string `mcpvisor-N`. Never used twice on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +44,7 @@ pub struct RequestNumber(u64);
 pub struct Peer<T> {
     next: u64,
     phase: Phase,
-    pending: HashMap<u64, T>,
+    pending: Table<u64, T>,
     /// Cancelled requests whose answers may still come.
     owed: u64,
     counters: Counters,
@@ -109,7 +111,7 @@ impl<T> Default for Peer<T> {
         Self {
             next: 1,
             phase: Phase::New,
-            pending: HashMap::new(),
+            pending: Table::default(),
             owed: 0,
             counters: Counters::default(),
             noise: None,
@@ -293,6 +295,12 @@ impl<T> Peer<T> {
         }
     }
 
+    /// Takes the waiter of an answer whose head was read, if `wants` says that this is enough for it.
+    pub fn take_plain(&mut self, answer: &PlainAnswer<'_>, wants: impl FnOnce(&T) -> bool) -> Option<T> {
+        self.pending.get(&answer.number).filter(|waiter| wants(waiter))?;
+        self.take(answer.number)
+    }
+
     /// Who waits for a request's answer.
     pub fn waiter(&self, number: RequestNumber) -> Option<&T> {
         self.pending.get(&number.0)
@@ -338,7 +346,7 @@ impl<T> Peer<T> {
     fn take(&mut self, number: u64) -> Option<T> {
         let token = self.pending.remove(&number);
         if self.pending.is_empty() && self.pending.capacity() > KEEP_ENTRIES {
-            self.pending = HashMap::new();
+            self.pending = Table::default();
         }
         token
     }

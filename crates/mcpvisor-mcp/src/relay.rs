@@ -23,9 +23,8 @@ mod server;
 pub use own::Because;
 pub(crate) use own::error as error_line;
 
-use crate::key::Key;
+use crate::key::{Key, Table};
 use scan::{Kind, Scanner};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// The most bytes of a line that are held to learn what it is, where that decides whether it passes. A line that does not tell by then is
@@ -49,7 +48,7 @@ pub struct Conversation<P> {
     most_calls: usize,
     calls: Calls<P>,
     /// Requests of the server that the client has not answered.
-    asked: HashMap<Key, usize>,
+    asked: Table<Key, usize>,
     up: Lane,
     /// What the line holds that passes to the server and has not ended: it may be a call.
     unfinished: Option<P>,
@@ -189,7 +188,7 @@ enum Fate {
 /// The client's calls in flight, by id; an id may be used twice.
 #[derive(Debug)]
 struct Calls<P> {
-    table: HashMap<Key, Call<P>>,
+    table: Table<Key, Call<P>>,
     len: usize,
     /// How many of them are `initialize`.
     initializing: usize,
@@ -247,8 +246,8 @@ impl<P> Conversation<P> {
     pub fn new(most_calls: usize) -> Self {
         Self {
             most_calls,
-            calls: Calls { table: HashMap::new(), len: 0, initializing: 0 },
-            asked: HashMap::new(),
+            calls: Calls { table: Table::default(), len: 0, initializing: 0 },
+            asked: Table::default(),
             up: Lane::default(),
             unfinished: None,
             down: Lane::default(),

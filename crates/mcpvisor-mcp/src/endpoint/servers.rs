@@ -4,6 +4,7 @@ use super::{
     AskedOf, Call, CallKey, Ended, Endpoint, Kind, Listen, MOST_ASKED, MOST_SUBSCRIPTIONS, Todo, Todos,
     error_line, own_error, plain_error, result_line,
 };
+use crate::envelope::Message;
 use crate::handshake::Negotiated;
 use crate::peer::{Answer, Asked, Told};
 use crate::relay::Because;
@@ -48,8 +49,19 @@ impl<P> Endpoint<P> {
         if let Some(lines) = known.one_less(server) {
             return Some(Ended { lines: lines.into(), permit: None });
         }
+        if let (Answer::Unread { line, raw_id }, Kind::Plain) = (answer, &known.kind) {
+            return self.answer_with(call, |id| match span_of(line, raw_id) {
+                Some(span) => splice(line, &mut [(span, id.get().as_bytes())]),
+                None => own_error(id, Because::ServerExited),
+            });
+        }
         let (line, raw_id, outcome) = match *answer {
             Answer::Line { line, raw_id, outcome } => (line, raw_id, outcome),
+            Answer::Unread { line, .. } => match Message::parse(line) {
+                Message::Response { raw_id, outcome } => (line, raw_id, outcome),
+                // Its head promised an answer, and the rest breaks that: nobody can tell what it is.
+                _ => return self.answer_with(call, |id| bad_answer(id)),
+            },
             Answer::TooLong(bytes) => {
                 let text = format!("the server's answer has {bytes} bytes, more than the longest line");
                 return self.answer_with(call, |id| too_long(id, &text));
@@ -317,6 +329,11 @@ fn subscription_of(result: &RawValue) -> Option<&RawValue> {
         id: Option<&'a RawValue>,
     }
     serde_json::from_str::<Result<'_>>(result.get()).ok()?.meta.id
+}
+
+fn bad_answer(id: &RawValue) -> Vec<u8> {
+    let error = serde_json::json!({ "code": 1018, "message": "the server's answer is not valid JSON", "data": { "kind": "server_error", "from": "mcpvisor" } });
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}\n", id.get()).into_bytes()
 }
 
 fn too_long(id: &RawValue, message: &str) -> Vec<u8> {

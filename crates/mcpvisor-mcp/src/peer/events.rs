@@ -46,8 +46,36 @@ pub enum Answer<'a> {
         /// The result, or the JSON-RPC error object.
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
+    /// A message of which only the head was read, by [`PlainAnswer`].
+    Unread {
+        /// All of it, without its LF.
+        line: &'a [u8],
+        /// Its id as it stands in the line.
+        raw_id: &'a str,
+    },
     /// A line over the cap, in bytes.
     TooLong(u64),
+}
+
+/// An answer of which only the head was read: enough to pass it on. Whether the rest is JSON is for whoever reads it.
+#[derive(Debug, Clone, Copy)]
+pub struct PlainAnswer<'a> {
+    pub(super) number: u64,
+    /// Its id as it stands in the line.
+    pub raw_id: &'a str,
+}
+
+impl<'a> PlainAnswer<'a> {
+    /// Reads the head of a line, if it is a plain one and that of an answer to a request of ours.
+    #[must_use]
+    pub fn read(line: &'a [u8]) -> Option<Self> {
+        if line.first() != Some(&b'{') {
+            return None;
+        }
+        let head = crate::relay::scan::head::read(line)?;
+        let raw_id = std::str::from_utf8(head.id).ok().filter(|_| head.method.is_none() && head.outcome)?;
+        Some(Self { number: super::numbered(raw_id)?, raw_id })
+    }
 }
 
 /// A notification of the server.

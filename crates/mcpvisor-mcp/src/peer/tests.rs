@@ -29,6 +29,7 @@ fn words(events: Events<'_, &'static str>) -> Vec<String> {
             Answer::Line { outcome: Ok(raw), .. } => format!("{token} result {}", raw.get()),
             Answer::Line { outcome: Err(raw), .. } => format!("{token} error {}", raw.get()),
             Answer::TooLong(bytes) => format!("{token} too long {bytes}"),
+            Answer::Unread { raw_id, .. } => format!("{token} unread {raw_id}"),
         },
         PeerEvent::Changed(kind) => format!("{kind:?} changed"),
         PeerEvent::Told(told) => match told.about {

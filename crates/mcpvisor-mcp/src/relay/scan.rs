@@ -4,7 +4,7 @@
 //! soon as enough is known, the rest of the line are skipped with memchr. A JSON text holds no raw newline, so LF ends a line wherever it
 //! comes, and a line that is no JSON can't hide the next one. Nothing of a line is kept but its id, its method, and a key that is being
 //! read. A head that is plain is read at once (`head`); the machine reads all others.
-mod head;
+pub(crate) mod head;
 
 use memchr::{memchr, memchr2};
 use std::borrow::Cow;

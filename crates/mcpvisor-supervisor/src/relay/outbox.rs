@@ -14,9 +14,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const RESERVED_LINES: usize = 256;
 const RESERVED_BYTES: usize = 256 << 10;
 /// Lines that are written with one system call.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 /// A queue that has grown beyond this many lines is given back when it is empty.
-const KEEP: usize = 8;
+const KEEP: usize = 64;
 
 /// A bounded queue in front of a pipe or a socket. Whoever does not read fills it, and nobody waits for that.
 pub(super) struct Outbox {

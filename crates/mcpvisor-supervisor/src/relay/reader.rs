@@ -1,7 +1,10 @@
 //! Reading what the server writes.
+use super::attached::Attached;
 use super::scratch;
-use super::shared::{Shared, lock};
-use mcpvisor_mcp::{Frame, Framer, Message};
+use super::shared::{Later, Shared, Waiter, lock};
+use mcpvisor_mcp::peer::PlainAnswer;
+use mcpvisor_mcp::{Answer, Frame, Framer, Message};
+use smallvec::smallvec;
 use std::io;
 use std::sync::Arc;
 use tokio::net::unix::pipe;
@@ -107,6 +110,17 @@ impl Shared {
         })
     }
 
+    /// An answer to a client's call needs no more than its head to be passed on.
+    fn pass_plainly(&self, line: &[u8], heard: &mut Option<Arc<Attached>>) -> bool {
+        let Some(plain) = PlainAnswer::read(line) else { return false };
+        let taken = lock(&self.state).peer.take_plain(&plain, |waiter| matches!(waiter, Waiter::Client(..)));
+        let Some(Waiter::Client(client, call)) = taken else { return false };
+        let answer = Answer::Unread { line, raw_id: plain.raw_id };
+        let later = smallvec![Later::Answered(client, call, answer)];
+        self.tell_client(later, heard);
+        true
+    }
+
     fn feed(&self, framer: &mut Framer, mut input: &[u8]) {
         let mut heard = None;
         while let Some(frame) = framer.next_frame(&mut input) {
@@ -114,6 +128,9 @@ impl Shared {
             // is told after it, since its lock is never taken under this one.
             match frame {
                 Frame::Line(line) => {
+                    if self.pass_plainly(line, &mut heard) {
+                        continue;
+                    }
                     let message = Message::parse(line);
                     let mut state = lock(&self.state);
                     let events = state.peer.handle_message(&message, line);

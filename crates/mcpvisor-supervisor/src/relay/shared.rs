@@ -251,6 +251,10 @@ impl Shared {
                         Answer::TooLong(bytes) => {
                             Err(CallError::TooLong { bytes, cap: self.options.max_line })
                         }
+                        // Only answers for clients are left unread.
+                        Answer::Unread { .. } => {
+                            Err(CallError::BadAnswer("the answer was not read".to_owned()))
+                        }
                     };
                     // One that gave up just now has cancelled, or is about to and finds nothing pending.
                     let _ = waiter.send(answer);

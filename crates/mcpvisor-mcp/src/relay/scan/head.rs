@@ -7,19 +7,19 @@ use memchr::memchr2;
 
 /// All that is to be learned of a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head<'a> {
+pub(crate) struct Head<'a> {
     /// As its sender wrote it.
-    pub(super) id: &'a [u8],
+    pub(crate) id: &'a [u8],
     /// None of a response.
-    pub(super) method: Option<&'a [u8]>,
+    pub(crate) method: Option<&'a [u8]>,
     /// A result or an error was seen.
-    pub(super) outcome: bool,
+    pub(crate) outcome: bool,
     /// How many bytes that took.
-    pub(super) used: usize,
+    pub(crate) used: usize,
 }
 
-/// Reads what begins with `{`. `None` where it is not plain, or what it is does not follow from what is there.
-pub(super) fn read(text: &[u8]) -> Option<Head<'_>> {
+/// Reads what begins with `{`, which is not looked at. `None` where it is not plain, or what it is does not follow from what is there.
+pub(crate) fn read(text: &[u8]) -> Option<Head<'_>> {
     let (mut id, mut method, mut outcome) = (None, None, false);
     let mut at = 1;
     loop {
