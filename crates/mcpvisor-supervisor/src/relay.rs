@@ -120,7 +120,7 @@ impl Connection {
         on_end: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Self> {
         check_nonblocking(&stdin)?;
-        let (stdin, stdout) = (Arc::new(End::writing(stdin)?), Arc::new(receiver(stdout)?));
+        let (stdin, stdout) = (End::writing(stdin)?, Arc::new(receiver(stdout)?));
         let shared = Arc::new(Shared::new(stdin, stdout.clone(), options, slot, on_end));
         shared.hold(tokio::spawn(reader::run(shared.clone(), stdout)).abort_handle());
         shared.hold(tokio::spawn(outbox::run(shared.clone())).abort_handle());

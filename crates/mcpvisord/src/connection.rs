@@ -82,32 +82,9 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
     tracing::debug!(uid = connection.peer.uid, pid = connection.peer.pid, "client connected");
     failpoints::pass(Gate::ConnectionAccepted).await;
     let mut tasks = JoinSet::new();
-    let writer = outbox.write_to(&stream);
-    tokio::pin!(writer);
-    let mut carried = None;
-    let broken = tokio::select! {
-        () = &mut writer => true,
-        attaching = connection.read(&stream, &mut tasks) => {
-            carried = attaching;
-            false
-        }
-    };
+    let carried = converse(&connection, &stream, &mut tasks).await;
     if let Some((attaching, rest)) = carried {
-        // The answers of before come before what the server says.
-        outbox.finish();
-        writer.as_mut().await;
-        connection.carry(&stream, attaching, rest).await;
-    }
-    let orderly = !broken && connection.daemon.has_ended();
-    if orderly {
-        failpoints::pass(Gate::ConnectionFarewell).await;
-        // What waited for the shutdown is answered by it.
-        let _ = tokio::time::timeout(FAREWELL, async {
-            while tasks.join_next().await.is_some() {}
-            outbox.finish();
-            writer.as_mut().await;
-        })
-        .await;
+        connection.carry(stream, attaching, rest).await;
     }
     if outbox.is_cut() {
         tracing::warn!(
@@ -118,6 +95,36 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
     }
     connection.end(tasks).await;
     tracing::debug!(uid = connection.peer.uid, pid = connection.peer.pid, "client gone");
+}
+
+/// Answers requests until the end of the stream, or of the daemon, or until the connection is to carry MCP.
+async fn converse(
+    connection: &Connection,
+    stream: &UnixStream,
+    tasks: &mut JoinSet<()>,
+) -> Option<(Attaching, Vec<u8>)> {
+    let outbox = &connection.outbox;
+    let writer = outbox.write_to(stream);
+    tokio::pin!(writer);
+    let carried = tokio::select! {
+        () = &mut writer => return None,
+        carried = connection.read(stream, tasks) => carried,
+    };
+    if carried.is_some() {
+        // The answers of before come before what the server says.
+        outbox.finish();
+        writer.as_mut().await;
+    } else if connection.daemon.has_ended() {
+        failpoints::pass(Gate::ConnectionFarewell).await;
+        // What waited for the shutdown is answered by it.
+        let _ = tokio::time::timeout(FAREWELL, async {
+            while tasks.join_next().await.is_some() {}
+            outbox.finish();
+            writer.as_mut().await;
+        })
+        .await;
+    }
+    carried
 }
 
 struct Connection {

@@ -67,6 +67,7 @@ struct CancelledParams<'a> {
 }
 
 /// A request, as it was read.
+#[derive(Clone, Copy)]
 struct Request<'a> {
     /// The message's own text: a line, or a part of a batch.
     line: &'a [u8],

@@ -60,7 +60,7 @@ impl<P> Endpoint<P> {
             Answer::Unread { line, .. } => match Message::parse(line) {
                 Message::Response { raw_id, outcome } => (line, raw_id, outcome),
                 // Its head promised an answer, and the rest breaks that: nobody can tell what it is.
-                _ => return self.answer_with(call, |id| bad_answer(id)),
+                _ => return self.answer_with(call, bad_answer),
             },
             Answer::TooLong(bytes) => {
                 let text = format!("the server's answer has {bytes} bytes, more than the longest line");

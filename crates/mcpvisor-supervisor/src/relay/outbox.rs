@@ -21,7 +21,7 @@ const KEEP: usize = 64;
 /// A bounded queue in front of a pipe or a socket. Whoever does not read fills it, and nobody waits for that.
 pub(super) struct Outbox {
     /// None once closed.
-    pipe: Option<Arc<End>>,
+    pipe: Option<End>,
     lines: VecDeque<Line>,
     bytes: usize,
     /// Of the first line.
@@ -42,13 +42,13 @@ struct Line {
 pub(super) enum Flush {
     /// Everything is written, or there is nothing to write to.
     Idle,
-    Blocked(Arc<End>),
+    Blocked(End),
     /// Nobody reads any more; these requests were not written.
     Broken(Vec<RequestNumber>),
 }
 
 impl Outbox {
-    pub(super) fn new(pipe: Arc<End>, max_lines: usize, max_bytes: usize) -> Self {
+    pub(super) fn new(pipe: End, max_lines: usize, max_bytes: usize) -> Self {
         Self {
             pipe: Some(pipe),
             lines: VecDeque::new(),

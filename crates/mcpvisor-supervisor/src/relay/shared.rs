@@ -86,7 +86,7 @@ struct List {
 
 impl Shared {
     pub(super) fn new(
-        stdin: Arc<End>,
+        stdin: End,
         stdout: Arc<pipe::Receiver>,
         options: ConnectionOptions,
         slot: Slot,
@@ -432,7 +432,7 @@ impl Shared {
 
 impl State {
     /// Writes what fits. The pipe, if it is full.
-    pub(super) fn flush(&mut self) -> Option<Arc<End>> {
+    pub(super) fn flush(&mut self) -> Option<End> {
         match self.outbox.flush() {
             Flush::Idle => None,
             Flush::Blocked(pipe) => Some(pipe),

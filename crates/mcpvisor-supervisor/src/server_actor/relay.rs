@@ -73,7 +73,7 @@ impl Client {
     /// # Errors
     /// See [`End::reading`].
     pub(crate) fn over_socket(socket: OwnedFd, first: Vec<u8>, greeting: Vec<u8>) -> io::Result<Self> {
-        let stdin = End::reading(socket.try_clone()?)?;
-        Ok(Self { stdin, stdout: End::writing(socket)?, one_socket: true, first, greeting })
+        let end = End::both_ways(socket)?;
+        Ok(Self { stdin: end.clone(), stdout: end, one_socket: true, first, greeting })
     }
 }

@@ -6,7 +6,7 @@ use mcpvisor_control::message::error_response;
 use mcpvisor_control::params::SessionAttach;
 use mcpvisor_control::{ErrorKind, ErrorObject, Id, Message, Method, parse_params};
 use mcpvisor_supervisor::AttachStreams;
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
@@ -36,9 +36,11 @@ impl Connection {
     }
 
     /// Carries MCP until the conversation is over. `rest` was read behind the request.
-    pub(super) async fn carry(&self, stream: &UnixStream, attaching: Attaching, rest: Vec<u8>) {
-        let socket = match stream.as_fd().try_clone_to_owned() {
-            Ok(socket) => socket,
+    pub(super) async fn carry(&self, stream: UnixStream, attaching: Attaching, rest: Vec<u8>) {
+        // A refusal is told on the same socket, which the attempt takes.
+        let both = stream.into_std().and_then(|stream| Ok((stream.try_clone()?, stream)));
+        let (spare, socket) = match both {
+            Ok((spare, stream)) => (spare, OwnedFd::from(stream)),
             Err(error) => {
                 tracing::warn!(pid = self.peer.pid, %error, "a client could not be attached");
                 return;
@@ -46,12 +48,16 @@ impl Connection {
         };
         match attaching.attach(|greeting| AttachStreams::One { socket, first: rest, greeting }) {
             Ok(attachment) => {
+                drop(spare);
                 tokio::select! {
                     () = attachment.ended() => {}
                     _ = self.daemon.ended() => attachment.client_lost(),
                 }
             }
-            Err(line) => write_all(stream, &line).await,
+            Err(line) => match UnixStream::from_std(spare) {
+                Ok(stream) => write_all(&stream, &line).await,
+                Err(error) => tracing::debug!(%error, "a refusal could not be told"),
+            },
         }
     }
 }

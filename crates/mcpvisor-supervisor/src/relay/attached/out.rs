@@ -2,7 +2,6 @@
 use super::super::exclusive::End;
 use super::super::outbox::{Flush, Outbox};
 use super::super::shared::lock;
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -37,7 +36,7 @@ struct Queue {
 
 impl Out {
     pub(super) fn new(end: End, most_line: usize) -> Self {
-        let outbox = Outbox::new(Arc::new(end), MOST_LINES, most_line.saturating_add(4 << 20));
+        let outbox = Outbox::new(end, MOST_LINES, most_line.saturating_add(4 << 20));
         Self {
             queue: Mutex::new(Queue { outbox, stuck_since: None, broken: false }),
             wake: Notify::new(),
@@ -140,7 +139,7 @@ impl Out {
     }
 
     /// Writes what fits: where the rest goes.
-    fn blocked(&self) -> Option<Arc<End>> {
+    fn blocked(&self) -> Option<End> {
         let mut queue = lock(&self.queue);
         let flushed = queue.outbox.flush();
         let left = queue.outbox.bytes();

@@ -5,13 +5,17 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// An end that is read, or one that is written. It never waits, whatever the flags of the descriptor are, and never changes them:
 /// they belong to whoever else has it.
+///
+/// Cheap to clone; all clones are one descriptor.
+#[derive(Clone)]
 pub(crate) struct End {
-    fd: AsyncFd<OwnedFd>,
+    fd: Arc<AsyncFd<OwnedFd>>,
     socket: bool,
 }
 
@@ -32,6 +36,15 @@ impl End {
         Self::new(fd, Interest::WRITABLE | Interest::ERROR, OFlags::WRONLY)
     }
 
+    /// A socket to read from and to write to. Must be called on a runtime.
+    ///
+    /// # Errors
+    /// As [`End::reading`]; `Unsupported` of a pipe.
+    pub(crate) fn both_ways(fd: OwnedFd) -> io::Result<Self> {
+        let end = Self::new(fd, Interest::READABLE | Interest::WRITABLE | Interest::ERROR, OFlags::RDWR)?;
+        if end.socket { Ok(end) } else { Err(io::Error::new(io::ErrorKind::Unsupported, "no socket")) }
+    }
+
     fn new(fd: OwnedFd, interest: Interest, access: OFlags) -> io::Result<Self> {
         let kind = FileType::from_raw_mode(fstat(&fd)?.st_mode);
         let fd = match kind {
@@ -44,7 +57,7 @@ impl End {
             }
             _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "neither a pipe nor a socket")),
         };
-        Ok(Self { fd: watch(fd, interest)?, socket: kind == FileType::Socket })
+        Ok(Self { fd: Arc::new(watch(fd, interest)?), socket: kind == FileType::Socket })
     }
 
     /// Reads what is there: `WouldBlock` where that is nothing, 0 at the end.

@@ -63,14 +63,19 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> io::Result<()> {
     Ok(())
 }
 
+/// A line that calls the tool that says what it is told.
+pub(crate) fn request(id: u64, text: &str) -> String {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\"arguments\":{{\"text\":\"{text}\"}}}}}}\n"
+    )
+}
+
 /// The median latency of `calls` calls, in microseconds.
-fn block(client: &mut Client, calls: usize, id: &mut u64) -> io::Result<f64> {
+pub(crate) fn block(client: &mut Client, calls: usize, id: &mut u64) -> io::Result<f64> {
     let mut samples = Samples::default();
     for _ in 0..calls {
         *id += 1;
-        let request = format!(
-            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\"arguments\":{{\"text\":\"some twenty bytes {id}\"}}}}}}\n"
-        );
+        let request = request(*id, &format!("some twenty bytes {id}"));
         let expected = format!("some twenty bytes {id}\"");
         let begin = Instant::now();
         client.exchange(&request, &expected)?;

@@ -18,7 +18,9 @@ impl Daemon {
     pub(crate) fn start(options: &Options) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(&options.mcpvisor);
-        command.args(["daemon", "--socket"]).arg(socket(folder.path()));
+        let config = folder.path().join("mcpvisord.toml");
+        std::fs::write(&config, "[daemon]\nmax_sessions_per_user = 1000\n")?;
+        command.args(["daemon", "--socket"]).arg(socket(folder.path())).arg("--config").arg(config);
         if let Some(containment) = &options.containment {
             command.args(["--containment", containment]);
         }
@@ -43,6 +45,10 @@ impl Daemon {
 
     pub(crate) fn socket(&self) -> PathBuf {
         socket(self.folder.path())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn connect(&self) -> io::Result<Control> {

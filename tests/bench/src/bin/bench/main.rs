@@ -6,8 +6,10 @@
 mod call;
 mod close;
 mod daemon;
+mod idle;
 mod open;
 mod options;
+mod relay;
 mod report;
 mod start;
 mod stdio;
@@ -49,6 +51,8 @@ fn run(options: &Options) -> io::Result<()> {
             Suite::CloseAck => close::run(options, &mut report)?,
             Suite::Call => call::run(options, &mut report)?,
             Suite::Start => start::run(options, &mut report)?,
+            Suite::Relay => relay::run(options, &mut report)?,
+            Suite::Idle => idle::run(options, &mut report)?,
         }
     }
     print!("{}", report.markdown());

@@ -5,7 +5,7 @@ use std::time::Duration;
 pub(crate) const USAGE: &str =
     "usage: bench [SUITE…] [--runs N] [--calls N] [--pin CPU] [--containment cgroup|keeper]
              [--mcpvisor FILE] [--server FILE] [--json FILE]
-  SUITE            open, close-ack, call, start; all of them by default
+  SUITE            open, close-ack, call, start, relay, idle; all of them by default
   --runs N         interleaved runs of each suite (500)
   --calls N        calls in each block of `call` (20)
   --pin CPU        keeps everything on one processor: shows what the code costs, and repeats best
@@ -20,10 +20,12 @@ pub(crate) enum Suite {
     CloseAck,
     Call,
     Start,
+    Relay,
+    Idle,
 }
 
 impl Suite {
-    const ALL: [Self; 4] = [Self::Open, Self::CloseAck, Self::Call, Self::Start];
+    const ALL: [Self; 6] = [Self::Open, Self::CloseAck, Self::Call, Self::Start, Self::Relay, Self::Idle];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -31,6 +33,8 @@ impl Suite {
             Self::CloseAck => "close-ack",
             Self::Call => "call",
             Self::Start => "start",
+            Self::Relay => "relay",
+            Self::Idle => "idle",
         }
     }
 }

@@ -3,16 +3,18 @@ use crate::options::Options;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A program that speaks MCP on its standard streams. Killed when dropped, if it still runs then.
 pub(crate) struct Client {
     child: Child,
     /// None once it is closed.
-    stdin: Option<ChildStdin>,
-    lines: Lines<ChildStdout>,
+    stdin: Option<std::fs::File>,
+    lines: Lines<OwnedFd>,
 }
 
 impl Client {
@@ -25,7 +27,23 @@ impl Client {
             Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let stdout = stdout.ok_or_else(|| io::Error::other("the program has no output"))?;
-        Ok(Self { child, stdin, lines: Lines::new(stdout) })
+        let stdin = stdin.map(|stdin| std::fs::File::from(OwnedFd::from(stdin)));
+        Ok(Self { child, stdin, lines: Lines::new(stdout.into()) })
+    }
+
+    /// Starts a program that speaks MCP on the first connection of a socket.
+    pub(crate) fn start_on(socket: &Path, mut command: Command) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let end = Instant::now() + Options::PATIENCE;
+        let stream = loop {
+            match UnixStream::connect(socket) {
+                Ok(stream) => break stream,
+                Err(error) if Instant::now() > end || child.try_wait()?.is_some() => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let stdin = Some(std::fs::File::from(OwnedFd::from(stream.try_clone()?)));
+        Ok(Self { child, stdin, lines: Lines::new(stream.into()) })
     }
 
     /// Sends one line and gives back the next, which must hold `expected`.
@@ -50,6 +68,35 @@ impl Client {
         self.initialize()?;
         self.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n")?;
         self.exchange("{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/list\"}\n", "\"echo\"")
+    }
+
+    /// So many calls, `window` of them in flight: what is due is written at once, and the next ones follow what was answered.
+    pub(crate) fn pipeline(&mut self, calls: usize, window: usize, id: &mut u64) -> io::Result<()> {
+        let (mut sent, mut answered) = (0, 0);
+        while answered < calls {
+            let mut due = String::new();
+            while sent < calls && sent - answered < window {
+                *id += 1;
+                due.push_str(&crate::call::request(*id, "some twenty bytes ab"));
+                sent += 1;
+            }
+            if !due.is_empty() {
+                self.send(&due)?;
+            }
+            // One answer is waited for, and what came with it is taken, too.
+            answered += self.lines.skip()?;
+        }
+        Ok(())
+    }
+
+    /// Ends it, whatever its status is.
+    pub(crate) fn finish_anyhow(mut self) -> io::Result<()> {
+        drop(self.stdin.take());
+        // Of a socket there is a second descriptor.
+        let _ = rustix::net::shutdown(self.lines.source(), rustix::net::Shutdown::Write);
+        while !self.lines.next()?.is_empty() {}
+        self.child.wait()?;
+        Ok(())
     }
 
     /// Ends it as a client does: end of file, and then patience.
@@ -104,6 +151,23 @@ impl<F: AsFd> Lines<F> {
 
     pub(crate) fn source(&self) -> &F {
         &self.source
+    }
+
+    pub(crate) fn into_source(self) -> F {
+        self.source
+    }
+
+    /// Takes all lines that are there, at least one, and looks at none: how many.
+    pub(crate) fn skip(&mut self) -> io::Result<usize> {
+        if self.next()?.is_empty() {
+            return Err(io::Error::other("the program has ended"));
+        }
+        let rest = &self.buffer[self.used..];
+        let more = rest.iter().filter(|byte| **byte == b'\n').count();
+        if let Some(last) = rest.iter().rposition(|byte| *byte == b'\n') {
+            self.used += last + 1;
+        }
+        Ok(1 + more)
     }
 
     /// The next line with its newline; empty at end of file.
