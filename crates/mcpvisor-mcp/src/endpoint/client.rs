@@ -238,7 +238,8 @@ impl<P> Endpoint<P> {
     ) {
         let batch = request.batch;
         let own = match method {
-            "ping" => Some(super::result_line(request.raw_id, "{}")),
+            // The modern era does not have it: what its servers say to that is theirs.
+            "ping" if !self.speaks_modern(request.line) => Some(super::result_line(request.raw_id, "{}")),
             "initialize" => Some(self.initialize(request.raw_id, request.params)),
             _ => None,
         };
@@ -247,7 +248,7 @@ impl<P> Endpoint<P> {
             return;
         }
         if self.client.era.is_none() {
-            let modern = MODERN_MARK.find(request.line).is_some();
+            let modern = self.speaks_modern(request.line);
             if (modern || method == "server/discover") && !self.has(Era::Modern) {
                 let line = self.not_modern(request.raw_id, method);
                 todo.extend(self.reply(batch, line).map(Todo::Say));
@@ -275,6 +276,14 @@ impl<P> Endpoint<P> {
             return;
         }
         self.pass(method, key, request, admit, todo);
+    }
+
+    /// Whether the client speaks as the modern era does; a first request says so itself.
+    fn speaks_modern(&self, line: &[u8]) -> bool {
+        match self.client.era {
+            Some(era) => era == Era::Modern,
+            None => MODERN_MARK.find(line).is_some(),
+        }
     }
 
     /// A request that servers answer.
@@ -500,3 +509,6 @@ pub(super) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
 fn null() -> &'static RawValue {
     RawValue::NULL
 }
+
+#[cfg(test)]
+mod tests;
