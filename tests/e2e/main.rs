@@ -6,6 +6,7 @@ mod bad_input;
 mod cases_open;
 mod cases_run;
 mod demo;
+mod differential;
 mod failpoints;
 mod frozen;
 mod guarantees;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Real programs start slowly, slower still where many tests run at once.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// A file of the installed packages.
-fn installed(path: &str) -> PathBuf {
+pub(crate) fn installed(path: &str) -> PathBuf {
     let root = std::env::var_os("MCPVISOR_REAL_DIR").map_or_else(|| target_dir().join("real"), PathBuf::from);
     let file = root.join(path);
     assert!(
@@ -25,7 +25,7 @@ fn installed(path: &str) -> PathBuf {
     file
 }
 
-fn text(path: PathBuf) -> String {
+pub(crate) fn text(path: PathBuf) -> String {
     path.into_os_string().into_string().expect("paths of the target folder are text")
 }
 
@@ -63,7 +63,7 @@ struct Server {
 }
 
 /// A server of npm, by `node` or by `npx`, which is a launcher that passes no signal on.
-fn npm(package: &str, by_npx: bool, more: &[&str]) -> Vec<String> {
+pub(crate) fn npm(package: &str, by_npx: bool, more: &[&str]) -> Vec<String> {
     let name = format!("@modelcontextprotocol/{package}");
     let mut words = if by_npx {
         vec!["npx".to_owned(), "-y".to_owned(), name]
