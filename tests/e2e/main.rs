@@ -14,6 +14,7 @@ mod guards;
 mod histories;
 mod killed;
 mod lifecycle;
+mod lossless;
 mod many;
 mod real;
 mod recovery;

@@ -77,8 +77,13 @@ impl Stdio {
 
     /// Writes a line. A server that has gone is no fault here.
     pub fn send(&mut self, message: &Value) {
+        self.write(format!("{message}\n").as_bytes());
+    }
+
+    /// Writes bytes. A server that has gone is no fault here.
+    pub fn write(&mut self, bytes: &[u8]) {
         if let Some(stdin) = &mut self.stdin {
-            let _ = stdin.write_all(format!("{message}\n").as_bytes());
+            let _ = stdin.write_all(bytes);
         }
     }
 
