@@ -1,7 +1,7 @@
 //! The same script on a real server and through each way of mcpvisor: `run`, `run --relay` and `attach --exclusive` pass every byte of
 //! the server; of a shared server every part of every message passes (G42), and the client's own ids and progress tokens come back.
 mod compare;
-mod subjects;
+pub(crate) mod subjects;
 mod talk;
 
 use crate::real::LONG;

@@ -5,6 +5,7 @@
 mod bad_input;
 mod cases_open;
 mod cases_run;
+mod clients;
 mod demo;
 mod differential;
 mod failpoints;

@@ -1,5 +1,5 @@
 //! Real clients with `mcpvisor run -- …` as their command, and real servers behind it: however the client ends, nothing
-//! remains. `cargo xtask test` installs them, pinned, into `target/real`.
+//! remains. `cargo xtask test` installs them, pinned, into `target/real`. `clients` has more of them, on every way.
 use crate::support::{assert_closed, on_both};
 use mcpvisor_testkit::{
     Daemon, Leak, SOON, Scene, Setup, Signal, Stdio, binary, scene_within, shell_status, target_dir,
@@ -30,23 +30,43 @@ pub(crate) fn text(path: PathBuf) -> String {
 }
 
 /// A real client, as its command up to the server's own.
-#[derive(Debug, Clone, Copy)]
-enum Client {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Client {
     Python,
+    PythonLegacy,
+    PythonAuto,
+    FastMcp,
     TypeScript1,
     TypeScript2,
+    TypeScript2Auto,
     Rust,
+    RustDiscover,
+    RustAuto,
 }
 
 impl Client {
-    fn words(self) -> Vec<String> {
+    pub(crate) fn words(self) -> Vec<String> {
         let script = |name: &str| text(workspace_root().join("tests/real").join(name));
+        let python = |name: &str| vec![text(installed("venv/bin/python")), script(name)];
         let node = |name: &str| vec!["node".to_owned(), script(name), text(installed("node_modules"))];
         match self {
-            Self::Python => vec![text(installed("venv/bin/python")), script("py_client.py")],
+            Self::Python | Self::PythonLegacy | Self::PythonAuto => python("py_client.py"),
+            Self::FastMcp => python("fastmcp_client.py"),
             Self::TypeScript1 => node("ts1_client.mjs"),
-            Self::TypeScript2 => node("ts2_client.mjs"),
-            Self::Rust => vec![text(installed("rmcp-client/debug/rmcp-client"))],
+            Self::TypeScript2 | Self::TypeScript2Auto => node("ts2_client.mjs"),
+            Self::Rust | Self::RustDiscover | Self::RustAuto => {
+                vec![text(installed("rmcp-client/debug/rmcp-client"))]
+            }
+        }
+    }
+
+    /// How it is told to negotiate, where that is not its usual way.
+    pub(crate) fn mode(self) -> Option<&'static str> {
+        match self {
+            Self::PythonLegacy => Some("legacy"),
+            Self::PythonAuto | Self::TypeScript2Auto | Self::RustAuto => Some("auto"),
+            Self::RustDiscover => Some("discover"),
+            _ => None,
         }
     }
 }
@@ -141,9 +161,8 @@ fn talk(scene: &Scene, client: Client, before: &[String], server: &Server, end: 
     let mut running = Stdio::start(command);
     let ready = running.wait_for(LONG, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        text.lines()
-            .find_map(|line| serde_json::from_str::<Value>(line).ok())
-            .filter(|told| told["ready"] == true)
+        let mut told = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        told.find(|told| told["ready"] == true)
     });
     let ready = ready.unwrap_or_else(|| {
         panic!(

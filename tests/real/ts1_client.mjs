@@ -2,7 +2,7 @@
 //
 // ts1_client.mjs MODULES close|stay TOOL ARGUMENTS COMMAND [ARG...]
 //
-// Does the handshake (with roots declared), lists the tools, calls one, and says `ready` with what it got, as a line of
+// Does the handshake (with roots declared), lists the tools, says that it calls one, calls it, and says `ready` with what it got, as lines of
 // JSON. Then it closes in the SDK's own way, or stays until it is ended from outside. With REAL_AWAIT_ROOTS set it is not
 // ready before the server has asked for the roots, and never answers that.
 const [modules, end, tool, args, command, ...rest] = process.argv.slice(2);
@@ -22,6 +22,7 @@ client.setRequestHandler(ListRootsRequestSchema, async () => {
 });
 await client.connect(new StdioClientTransport({ command, args: rest }));
 const { tools } = await client.listTools();
+console.log(JSON.stringify({ calling: true }));
 const result = await client.callTool({ name: tool, arguments: JSON.parse(args) });
 if (awaited) await asked;
 console.log(JSON.stringify({ ready: true, tools: tools.length, text: result.content[0].text }));

@@ -175,6 +175,19 @@ pub(crate) fn kill_sweep(words: &[String]) -> Result<(), String> {
     long("killed::", "MCPVISOR_KILLS", "1000", words)
 }
 
+/// Real clients with real servers: every one with every one on every way, where the suite has each pair of these once.
+///
+/// # Errors
+/// Where two do not understand each other that should, or anything is left.
+pub(crate) fn clients() -> Result<(), String> {
+    real::install()?;
+    run(cargo(&["build", "--package", "mcpvisor", "--package", "mcpvisord"]))?;
+    let mut tests =
+        cargo(&["test", "--package", "mcpvisor-tests", "--test", "e2e", "--", "clients::", AT_ONCE]);
+    tests.env("MCPVISOR_CLIENTS", "all");
+    run(tests)
+}
+
 /// The tests of a module, with a number of their own, and a seed where one is named.
 fn long(module: &str, variable: &str, usual: &str, words: &[String]) -> Result<(), String> {
     let count = words.first().map_or(usual, String::as_str);
