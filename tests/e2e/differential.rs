@@ -38,6 +38,10 @@ fn through(scene: &Arc<Scene>, daemon: &Daemon, way: Way, subject: &Subject) -> 
     let socket = daemon.socket().to_string_lossy().into_owned();
     let client = |words: &[&str]| scene.mcpvisor(&["--socket", &socket]).args(words);
     let open = |mode: &str| {
+        if mode == "shared" && subject.told_to_be {
+            daemon.command(scene, &["open", "real", "--profile", "modern"]).output_within(LONG).ok();
+            return;
+        }
         let command = daemon.command(scene, &["open", "real", "--mode", mode, "--"]).args(&subject.words);
         with_env(command, subject).output_within(LONG).ok();
     };
@@ -86,7 +90,13 @@ fn same_on_every_way(subject: fn(&Scene) -> Subject) {
         let first = hear(None);
         assert_same(&hear(None), &first, "a second direct conversation");
         let timeouts = "[timeouts]\nstart = \"60s\"\nstdin_grace = \"300ms\"\nterm_grace = \"300ms\"";
-        let daemon = Daemon::start(scene, &Setup::new().config(timeouts));
+        let words = subject(scene).words;
+        let profile = format!(
+            "[profiles.modern.servers.main]\nera = \"modern\"\ncommand = {:?}\nargs = {:?}",
+            words[0],
+            &words[1..]
+        );
+        let daemon = Daemon::start(scene, &Setup::new().config(timeouts).config(&profile));
         for way in [Way::Run, Way::Relay, Way::Exclusive] {
             assert_same(&hear(Some((&daemon, way))), &first, &format!("{way:?}"));
         }
@@ -125,6 +135,7 @@ servers! {
     memory;
     thinking;
     time;
+    time_modern;
     git;
     modern;
     playwright;

@@ -11,6 +11,8 @@ pub(crate) struct Subject {
     pub(crate) words: Vec<String>,
     pub(crate) env: Vec<(&'static str, String)>,
     pub(crate) modern: bool,
+    /// It speaks both eras: where the daemon makes the handshake, it is to begin with the modern one.
+    pub(crate) told_to_be: bool,
     /// The folder that the client's roots are.
     pub(crate) root: String,
     pub(crate) turns: Vec<Turn>,
@@ -43,6 +45,7 @@ impl Subject {
             words,
             env: vec![],
             modern: false,
+            told_to_be: false,
             root: "/tmp".to_owned(),
             turns,
             masks: &[],
@@ -189,16 +192,27 @@ pub(crate) fn thinking(_: &Scene) -> Subject {
 }
 
 pub(crate) fn time(_: &Scene) -> Subject {
+    let subject = Subject::legacy(python("mcp_server_time", &[]), of_time());
+    Subject { masks: &["#-#-#T#:#:#"], hidden_at_most: 120, ..subject }
+}
+
+/// The same server in the modern era.
+pub(crate) fn time_modern(scene: &Scene) -> Subject {
+    let mut turns = vec![Ask("server/discover", json!({}))];
+    turns.extend(of_time());
+    turns.extend(common());
+    Subject { modern: true, told_to_be: true, turns, ..time(scene) }
+}
+
+fn of_time() -> Vec<Turn> {
     let convert = |at: &str| json!({ "source_timezone": "UTC", "time": at, "target_timezone": "Asia/Tokyo" });
-    let own = vec![
+    vec![
         call("get_current_time", json!({ "timezone": "UTC" })),
         call("convert_time", convert("16:30")),
         call("convert_time", convert("half past four")),
         call("get_current_time", json!({ "timezone": "No/Where" })),
         call("get_current_time", json!({})),
-    ];
-    let subject = Subject::legacy(python("mcp_server_time", &[]), own);
-    Subject { masks: &["#-#-#T#:#:#"], hidden_at_most: 120, ..subject }
+    ]
 }
 
 pub(crate) fn git(scene: &Scene) -> Subject {
@@ -280,6 +294,7 @@ pub(crate) fn modern(_: &Scene) -> Subject {
         words: modern_words(),
         env: vec![],
         modern: true,
+        told_to_be: false,
         root: "/tmp".to_owned(),
         turns,
         masks: &[],
