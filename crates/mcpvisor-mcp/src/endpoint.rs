@@ -204,6 +204,8 @@ pub enum Todo<'a> {
         server: usize,
         /// With its LF.
         line: Vec<u8>,
+        /// Where there is no room for it in the server's queue: what it is to be told at least.
+        instead: Option<Vec<u8>>,
     },
     /// A request of ours whose answer does not matter.
     Own {

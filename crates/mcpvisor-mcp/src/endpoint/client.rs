@@ -118,7 +118,8 @@ impl<P> Endpoint<P> {
         if let Some(AskedOf { server, raw_id, .. }) = asked {
             return smallvec![Todo::Write {
                 server,
-                line: plain_error(&raw_id, INVALID_REQUEST, &text, None)
+                line: plain_error(&raw_id, INVALID_REQUEST, &text, None),
+                instead: None,
             }];
         }
         smallvec![Todo::Say(plain_error(&id, INVALID_REQUEST, &text, None))]
@@ -128,7 +129,7 @@ impl<P> Endpoint<P> {
     pub fn client_said_all(&mut self) -> (Todos<'static>, Vec<Ended<P>>) {
         let asked = self.settle_asked(Because::ClientLost);
         let mut todo: Todos<'static> =
-            asked.into_iter().map(|(server, line)| Todo::Write { server, line }).collect();
+            asked.into_iter().map(|(server, line)| Todo::Write { server, line, instead: None }).collect();
         let is_stream = |(call, known): (&CallKey, &Call<P>)| {
             matches!(known.kind, Kind::Listen(_)).then(|| (*call, known.at.clone()))
         };
@@ -158,7 +159,11 @@ impl<P> Endpoint<P> {
         let mut asked: Vec<(u64, AskedOf)> = self.asked.drain().collect();
         asked.sort_unstable_by_key(|(number, _)| *number);
         for (_, AskedOf { server, raw_id, .. }) in asked {
-            todo.push(Todo::Write { server, line: super::own_error(&raw_id, Because::ClientLost) });
+            todo.push(Todo::Write {
+                server,
+                line: super::own_error(&raw_id, Because::ClientLost),
+                instead: None,
+            });
         }
         for (uri, server) in std::mem::take(&mut self.subscriptions) {
             let params = serde_json::Map::from_iter([("uri".to_owned(), uri.into())]);
@@ -223,7 +228,8 @@ impl<P> Endpoint<P> {
                     Some((id, AskedOf { server, raw_id, .. })) => {
                         let Some(span) = span_of(line, id.get()) else { return };
                         let line = splice(line, &mut [(span, raw_id.get().as_bytes())]);
-                        todo.push(Todo::Write { server, line });
+                        let instead = Some(super::own_error(&raw_id, Because::Overloaded));
+                        todo.push(Todo::Write { server, line, instead });
                     }
                     None => self.counters.unmatched += 1,
                 }
@@ -515,13 +521,13 @@ impl<P> Endpoint<P> {
         let AskedOf { server, progress, .. } = self.asked.get(&numbered(token.get())?)?;
         let with = progress.as_ref()?;
         let line = splice(line, &mut [(span_of(line, token.get())?, with.get().as_bytes())]);
-        Some(Todo::Write { server: *server, line })
+        Some(Todo::Write { server: *server, line, instead: None })
     }
 
     /// A notification for all servers that speak as the client does.
     fn tell_all<'a>(&self, line: &[u8], todo: &mut Todos<'a>) {
         for server in self.usable() {
-            todo.push(Todo::Write { server, line: splice(line, &mut []) });
+            todo.push(Todo::Write { server, line: splice(line, &mut []), instead: None });
         }
     }
 

@@ -214,7 +214,7 @@ impl World {
                         self.write(server, &line);
                     }
                 }
-                Todo::Write { server, line } => self.write(server, &line),
+                Todo::Write { server, line, .. } => self.write(server, &line),
                 Todo::Own { server, method, params } => {
                     self.servers[server].wrote.push(format!("own {method} {}", Value::from(params)));
                 }
