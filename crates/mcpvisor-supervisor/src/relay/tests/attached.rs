@@ -141,8 +141,7 @@ impl World {
     fn over_pipes(&self) -> (Arc<Attached>, FakeServer) {
         let ((stdin, theirs), (ours, stdout)) = (server::pipe(), server::pipe());
         let client = Client::new(stdin, stdout).unwrap();
-        let attached =
-            self.record.slot.attach(&self.record, None, client).ok().expect("nobody else is attached");
+        let attached = self.record.slot.attach(&self.record, None, client).expect("nobody else is attached");
         let end = FakeServer {
             input: BufReader::new(receiver(ours).unwrap()),
             output: pipe::Sender::from_owned_fd(theirs).unwrap(),
@@ -216,7 +215,7 @@ async fn g42_one_server_over_pipes_and_over_a_socket() {
         b"hello\n".to_vec(),
     );
     let attached =
-        world.record.slot.attach(&world.record, None, client.unwrap()).ok().expect("nobody is attached");
+        world.record.slot.attach(&world.record, None, client.unwrap()).expect("nobody is attached");
     ours.set_nonblocking(true).unwrap();
     let mut ours = BufReader::new(tokio::net::UnixStream::from_std(ours).unwrap());
     let mut line = String::new();
@@ -344,8 +343,7 @@ async fn one_client_at_a_time() {
     let ((stdin, theirs), (ours, stdout)) = (server::pipe(), server::pipe());
     let only = ServerName::new("b").unwrap();
     let client = Client::new(stdin, stdout).unwrap();
-    let _attached =
-        world.record.slot.attach(&world.record, Some(&only), client).ok().expect("nobody is attached");
+    let _attached = world.record.slot.attach(&world.record, Some(&only), client).expect("nobody is attached");
     let mut client = FakeServer {
         input: BufReader::new(receiver(ours).unwrap()),
         output: pipe::Sender::from_owned_fd(theirs).unwrap(),
