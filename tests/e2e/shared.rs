@@ -389,10 +389,12 @@ fn slow_reader(scene: &Arc<Scene>, containment: Containment) {
     writeln!(stdin, "{}", json!({"jsonrpc":"2.0","id":0,"method":"initialize","params":handshake()}))
         .expect("it is read");
     let call = || daemon.cli(&["call", "k", "b__echo", "text=beside"]).ok();
-    while daemon.cli(&["show", "k"]).ok()["attached"] == 1 {
+    let is_cut = || {
         assert_eq!(call()["content"][0]["text"], "beside");
-    }
-    assert!(daemon.log().contains("a client was cut"), "{}", daemon.log());
+        daemon.log().contains("a client was cut: it does not read what it is told")
+    };
+    eventually("the client is cut", SOON, is_cut);
+    eventually("its place is free", SOON, || daemon.cli(&["show", "k"]).ok()["attached"] == 0);
     let memory = procfs::anonymous_kib(daemon.pid()).expect("the daemon lives");
     assert!(memory < 64 << 10, "{memory} KiB");
     assert_eq!(shell_status(process.wait(SOON)), 0, "the client was the first to end");
