@@ -50,7 +50,8 @@ impl<P> Endpoint<P> {
         if let Some(lines) = known.one_less(server) {
             return Some(Ended { lines: lines.into(), permit: None });
         }
-        if let (Answer::Unread { line, raw_id }, Kind::Plain) = (answer, &known.kind) {
+        // One that is to stand in an array is read: it would break the others.
+        if let (Answer::Unread { line, raw_id }, Kind::Plain, None) = (answer, &known.kind, known.batch) {
             return self.answer_with(call, |id| match span_of(line, raw_id) {
                 Some(span) => splice(line, &mut [(span, id.get().as_bytes())]),
                 None => own_error(id, Because::ServerExited),

@@ -109,3 +109,25 @@ fn g43_the_answers_of_a_batch_are_bounded() {
     assert_eq!(answers[1]["error"]["code"], 1018);
     assert!(answers[0]["result"].is_string() && answers[2]["result"].is_object());
 }
+
+/// An answer that is passed on from its head alone may be broken behind it: in an array that would be everybody's loss.
+#[test]
+fn a_broken_answer_breaks_no_batch() {
+    let mut world = begun("2025-03-26");
+    world.client(r#"[{"jsonrpc":"2.0","id":1,"method":"x"},{"jsonrpc":"2.0","id":2,"method":"y"}]"#);
+    for (id, line) in [
+        (2, r#"{"jsonrpc":"2.0","id":"mcpvisor-2","result":{"n":1.50}}"#),
+        (3, r#"{"jsonrpc":"2.0","id":"mcpvisor-3","result":{]"#),
+    ] {
+        let call = world.endpoint.calls.iter().find(|(_, known)| known.raw_id.get() == (id - 1).to_string());
+        let call = *call.expect("it waits").0;
+        let raw_id = &line[line.find("\"mcpvisor-").unwrap()..][..12];
+        let answer = crate::peer::Answer::Unread { line: line.as_bytes(), raw_id };
+        let ended = world.endpoint.answered(call, 0, &answer);
+        world.end(ended);
+    }
+    let heard = world.heard();
+    let answers = json(only(&heard));
+    assert!(heard[0].contains(r#"{"jsonrpc":"2.0","id":1,"result":{"n":1.50}}"#), "{heard:?}");
+    assert_eq!((&answers[1]["id"], &answers[1]["error"]["code"]), (&json!(2), &json!(1018)));
+}
