@@ -1,4 +1,8 @@
 //! Shared servers behind one endpoint: `attach KEY` and `attach KEY/SERVER`. What each case says through it is held in `cases_run`.
+//!
+//! How the guards of these tests were seen to fail: without `session_over` at a quarantine, `g39_a_quarantined_session` finds the client's stream
+//! open; with what follows from `client_lost` not carried out, `a_killed_client` finds no cancellation; with the client always taken for the first to
+//! end, `g11_calls_in_flight_are_finished` finds the status 0.
 use crate::frozen::Freezer;
 use crate::support::{assert_closed, case, kind, main_pid, on_both};
 use mcpvisor_testkit::{
