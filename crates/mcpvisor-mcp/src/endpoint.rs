@@ -67,7 +67,7 @@ pub struct Face {
 /// - inputs of servers: [`Endpoint::answered`], [`Endpoint::unanswered`], [`Endpoint::told`], [`Endpoint::asked`],
 ///   [`Endpoint::server_ready`], [`Endpoint::server_gone`]
 /// - the session drains: [`Endpoint::settle_asked`]
-/// - outcomes of what was to be done: [`Endpoint::sent`], [`Endpoint::resolved`], [`Endpoint::refused`], [`Endpoint::errand_done`]
+/// - outcomes of what was to be done: [`Endpoint::sent`], [`Endpoint::listens_to`], [`Endpoint::refused`], [`Endpoint::errand_done`]
 /// - getters: [`Endpoint::in_flight`], [`Endpoint::prefix`], [`Endpoint::faces`], [`Endpoint::counters`]
 #[derive(Debug)]
 pub struct Endpoint<P> {
