@@ -27,6 +27,8 @@ struct Row {
     compare: Compare,
     /// The status of `run`.
     status: i32,
+    /// Its answers have ids of another type than their requests.
+    mends_ids: bool,
     /// What differs in a relay.
     relayed: Relayed,
 }
@@ -52,6 +54,8 @@ enum Way {
     Run,
     Relay,
     Attach,
+    /// The daemon speaks to it, and `attach KEY/SERVER` to the daemon.
+    Shared,
 }
 
 impl Row {
@@ -62,6 +66,7 @@ impl Row {
             talk: usual,
             compare: Compare::Exactly,
             status: 0,
+            mends_ids: false,
             relayed: Relayed {
                 talk: None,
                 errors: 0,
@@ -93,6 +98,9 @@ impl Row {
     /// A relay takes something for the end of the server that is none to a direct client.
     const fn relay_statuses(self, statuses: &'static [i32]) -> Self {
         Self { relayed: Relayed { statuses: Some(statuses), server_first: true, ..self.relayed }, ..self }
+    }
+    const fn mends_ids(self) -> Self {
+        Self { mends_ids: true, ..self }
     }
     const fn before_its_client(self) -> Self {
         Self { relayed: Relayed { before_its_client: true, ..self.relayed }, ..self }
@@ -275,6 +283,11 @@ fn through(scene: &Scene, daemon: &Daemon, row: &Row, way: Way) -> Heard {
             row.with_env(open.arg(case(row.case))).output().ok();
             mcpvisor(&["attach", "case/main", "--exclusive"])
         }
+        Way::Shared => {
+            let open = mcpvisor(&["open", "case", "--json", "--", "python3"]);
+            row.with_env(open.arg(case(row.case))).output().ok();
+            mcpvisor(&["attach", "case/main"])
+        }
     };
     let mut server = Stdio::start(command);
     (row.talk_of(way))(&mut server);
@@ -416,6 +429,84 @@ fn play(scene: &Arc<Scene>, containment: Containment, row: &Row, way: Way) {
         crate::support::record(certificate, *pid);
     }
     daemon.finish();
+}
+
+/// The messages of a conversation, but for the answer to the handshake, whose revision and words are the daemon's, and for the server's
+/// log, which begins before there is a client. Answers that carry another type of id than the request are mended where that is expected.
+fn after_the_handshake(bytes: &[u8], mend: bool) -> Vec<Vec<u8>> {
+    let bytes = messages_of(bytes);
+    let mut messages = Vec::new();
+    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let mut message: Value = serde_json::from_slice(line).expect("what begins with a brace is JSON");
+        if mend && let Some(id) = message["id"].as_str().and_then(|id| id.parse::<u64>().ok()) {
+            message["id"] = json!(id);
+        }
+        if message["jsonrpc"] == "2.0"
+            && message["id"] != json!(1)
+            && message["method"] != "notifications/message"
+        {
+            messages.push(if mend { message.to_string().into_bytes() } else { line.to_vec() });
+        }
+    }
+    messages
+}
+
+/// Plays a row with a server that is the daemon's, and outlives the client.
+fn play_shared(scene: &Arc<Scene>, containment: Containment, row: &Row) {
+    let direct = directly(scene, row, row.talk);
+    let daemon = Daemon::start(scene, &Setup::on(containment).quick());
+    let shared = through(scene, &daemon, row, Way::Shared);
+    let ours = after_the_handshake(&shared.bytes, row.mends_ids);
+    let theirs = after_the_handshake(&direct.bytes, row.mends_ids);
+    assert!(
+        ours == theirs && !ours.is_empty(),
+        "other messages than directly\n--- direct\n{}\n--- shared\n{}",
+        shown(&theirs.join(&b"\n"[..])),
+        shown(&ours.join(&b"\n"[..]))
+    );
+    assert_eq!(shared.status, Some(0));
+    let certificate = crate::support::close(&daemon, "case");
+    assert_closed(&certificate, containment);
+    for (role, pid) in scene.noted() {
+        assert!(!procfs::exists(pid), "{role} {pid} outlives its session");
+        crate::support::record(&certificate, pid);
+    }
+    daemon.finish();
+}
+
+/// The same through `attach` to a shared server (G42): what is said after the handshake is what a direct start says. Those that do not come
+/// through a handshake, or that end in their conversation, are in `cases_open` and in `shared`.
+mod shared {
+    use super::*;
+
+    macro_rules! shared_rows {
+        ($($name:ident = $row:expr;)*) => {
+            on_both! { $($name = |scene, containment| play_shared(scene, containment, &$row);)* }
+        };
+    }
+
+    shared_rows! {
+        ignores_eof = Row::new("01-ignore-eof");
+        ignores_sigterm = Row::new("02-ignore-sigterm");
+        double_fork = Row::new("03-double-fork-daemon");
+        behind_a_shell = Row::new("04-sh-wrapper");
+        banner = Row::new("05-stdout-banner");
+        crlf_and_bom = Row::new("06-crlf-bom");
+        huge_line = Row::new("07-huge-line");
+        slow_start = Row::new("09-init-slow").env(&[("BUG_DELAY", "0.5")]);
+        stderr_flood = Row::new("12-stderr-flood").env(&[("BUG_BYTES", "20000000")]);
+        ids_of_another_type = Row::new("14-string-id").mends_ids();
+        tiny_writes = Row::new("20-tiny-writes");
+        several_in_one_write = Row::new("21-two-in-one-write");
+        list_changed = Row::new("23-list-changed");
+        stops_itself = Row::new("24-sigstop").talk(stops);
+        saves_at_its_end = Row::new("30-slow-exit").env(&[("BUG_DELAY", "0.2")]);
+        grows = Row::new("32-mem-grow").env(&[("BUG_MB", "4")]);
+        answers_out_of_order = Row::new("34-out-of-order").talk(out_of_order);
+        modern_only = Row::new("36-modern-only").talk(modern);
+    }
 }
 
 macro_rules! rows {

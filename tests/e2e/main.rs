@@ -23,6 +23,7 @@ mod relay;
 mod reload;
 mod run;
 mod shapes;
+mod shared;
 mod signals;
 mod support;
 mod systemd;

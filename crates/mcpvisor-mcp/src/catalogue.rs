@@ -3,7 +3,7 @@
 //! With [`Prefix::OnConflict`] a name that only one server has is published as it is, and one that several have once per server
 //! as `SERVER__NAME`. A name that two could then claim is not published at all (G27).
 use crate::listing::Item;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// What stands between a server's name and that of its tool or prompt.
@@ -63,7 +63,10 @@ impl Catalogue {
     pub fn new(servers: &[ServerItems], prefix: Prefix) -> Self {
         let all = || {
             servers.iter().flat_map(|of| {
-                of.items.iter().map(|item| Owned { server: Arc::clone(&of.server), item: item.clone() })
+                // A server that lists a name twice means one thing by it.
+                let mut known = HashSet::new();
+                let own = of.items.iter().filter(move |item| known.insert(item.name.as_str()));
+                own.map(|item| Owned { server: Arc::clone(&of.server), item: item.clone() })
             })
         };
         let mut plain: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -207,6 +210,16 @@ mod tests {
         // With prefixes on all of them, too.
         let always = Catalogue::new(&[server("a", &["b__x"]), server("a__b", &["x"])], Prefix::Always);
         assert!(find(&always, "a__b__x").starts_with("one of"));
+    }
+
+    #[test]
+    fn a_server_that_lists_a_name_twice_is_one_server() {
+        for prefix in [Prefix::OnConflict, Prefix::Never] {
+            let twice = Catalogue::new(&[server("a", &["x", "x"]), server("b", &["y"])], prefix);
+            assert_eq!((names(&twice), find(&twice, "x").as_str()), (vec!["x", "y"], "x of a"));
+        }
+        let both = Catalogue::new(&[server("a", &["x", "x"]), server("b", &["x"])], Prefix::OnConflict);
+        assert_eq!(names(&both), ["a__x", "b__x"]);
     }
 
     #[test]

@@ -37,6 +37,15 @@ const MOST_ASKED: usize = 1024;
 const MOST_SUBSCRIPTIONS: usize = 1024;
 /// The most messages of one batch.
 const MOST_IN_BATCH: usize = 1024;
+/// The most bytes that the answers of one batch have together; an answer behind that is an error.
+const MOST_OF_BATCH: usize = 64 << 20;
+/// The longest id or progress token that is kept for an answer, in bytes of JSON text.
+const LONGEST_ID: usize = 4096;
+/// The longest `subscriptions/listen` that is made again at a server that has started again.
+const LONGEST_LISTEN: usize = 64 << 10;
+/// The longest URI of a subscription that is remembered, and the longest level of the log.
+const LONGEST_URI: usize = 8192;
+const LONGEST_LEVEL: usize = 64;
 
 /// The number of a client's call, within its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,10 +62,12 @@ pub struct Face {
 
 /// The machine for one client. `P` is the permit under which a call is in flight.
 ///
-/// - inputs of the client: [`Endpoint::client_line`], [`Endpoint::client_too_long`], [`Endpoint::client_lost`]
-/// - inputs of servers: [`Endpoint::answered`], [`Endpoint::told`], [`Endpoint::asked`], [`Endpoint::server_ready`],
-///   [`Endpoint::server_gone`]
-/// - outcomes of what was to be done: [`Endpoint::sent`], [`Endpoint::resolved`], [`Endpoint::refused`], [`Endpoint::errand_done`]
+/// - inputs of the client: [`Endpoint::client_line`], [`Endpoint::client_too_long`], [`Endpoint::client_said_all`],
+///   [`Endpoint::client_lost`]
+/// - inputs of servers: [`Endpoint::answered`], [`Endpoint::unanswered`], [`Endpoint::told`], [`Endpoint::asked`],
+///   [`Endpoint::server_ready`], [`Endpoint::server_gone`]
+/// - the session drains: [`Endpoint::settle_asked`]
+/// - outcomes of what was to be done: [`Endpoint::sent`], [`Endpoint::listens_to`], [`Endpoint::refused`], [`Endpoint::errand_done`]
 /// - getters: [`Endpoint::in_flight`], [`Endpoint::prefix`], [`Endpoint::faces`], [`Endpoint::counters`]
 #[derive(Debug)]
 pub struct Endpoint<P> {
@@ -69,6 +80,8 @@ pub struct Endpoint<P> {
     ids: Table<Key, CallKey>,
     batches: HashMap<u64, Batch>,
     asked: HashMap<u64, AskedOf>,
+    /// Why nobody answers what servers ask from now on.
+    mute: Option<Because>,
     /// The level that the client has set: for servers that start again.
     log_level: Option<Box<RawValue>>,
     /// What the client is subscribed to, and whose it is: for servers that start again.
@@ -118,12 +131,21 @@ enum Kind {
 /// One subscription stream of several servers: the client hears one acknowledgement, before anything else.
 #[derive(Debug, Clone, Default)]
 struct Listen {
-    acknowledged: Vec<Map<String, Value>>,
-    /// The newest acknowledgement, ready to be said where it is the only one.
-    only: Vec<u8>,
+    /// Of servers whose stream has not ended.
+    acknowledged: Vec<Acknowledged>,
     done: bool,
+    /// The request, for servers that start again; none where it has one server, with which it ends.
+    forward: Option<Forward<'static>>,
     /// What came before the last acknowledgement, ready to be said.
     held: Vec<Vec<u8>>,
+}
+
+/// A server's acknowledgement: what it will send, and the line, ready to be said where it is the only one.
+#[derive(Debug, Clone)]
+struct Acknowledged {
+    server: usize,
+    notifications: Map<String, Value>,
+    line: Vec<u8>,
 }
 
 /// Requests that came as one array, whose answers go as one.
@@ -131,6 +153,8 @@ struct Listen {
 struct Batch {
     waiting: usize,
     answers: Vec<Vec<u8>>,
+    /// Of the answers.
+    bytes: usize,
 }
 
 /// A request of a server that the client has not answered.
@@ -180,6 +204,8 @@ pub enum Todo<'a> {
         server: usize,
         /// With its LF.
         line: Vec<u8>,
+        /// Where there is no room for it in the server's queue: what it is to be told at least.
+        instead: Option<Vec<u8>>,
     },
     /// A request of ours whose answer does not matter.
     Own {
@@ -226,6 +252,7 @@ impl<P> Endpoint<P> {
             ids: Table::default(),
             batches: HashMap::new(),
             asked: HashMap::new(),
+            mute: None,
             log_level: None,
             subscriptions: BTreeMap::new(),
             counters: Counters::default(),
@@ -306,7 +333,12 @@ impl<P> Endpoint<P> {
 
     fn answer_with(&mut self, call: CallKey, line: impl FnOnce(&RawValue) -> Vec<u8>) -> Option<Ended<P>> {
         let Call { raw_id, batch, permit, .. } = self.take(call)?;
-        let lines = self.reply(batch, line(&raw_id)).into_iter().collect();
+        let mut line = line(&raw_id);
+        let so_far = batch.and_then(|number| self.batches.get(&number)).map_or(0, |batch| batch.bytes);
+        if so_far > 0 && so_far + line.len() > MOST_OF_BATCH {
+            line = too_long(&raw_id, &format!("the answers of a batch have more than {MOST_OF_BATCH} bytes"));
+        }
+        let lines = self.reply(batch, line).into_iter().collect();
         Some(Ended { lines, permit: Some(permit) })
     }
 
@@ -314,6 +346,7 @@ impl<P> Endpoint<P> {
     fn reply(&mut self, batch: Option<u64>, line: Vec<u8>) -> Option<Vec<u8>> {
         let Some(number) = batch else { return Some(line) };
         let batch = self.batches.get_mut(&number)?;
+        batch.bytes += line.len();
         batch.answers.push(line);
         self.batch_is_done(number)
     }
@@ -372,6 +405,11 @@ fn result_line(id: &RawValue, result: &str) -> Vec<u8> {
     line.extend(result.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
     line.extend_from_slice(b"}\n");
     line
+}
+
+fn too_long(id: &RawValue, message: &str) -> Vec<u8> {
+    let error = serde_json::json!({ "code": 1018, "message": message, "data": { "kind": "server_error", "from": "mcpvisor" } });
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}\n", id.get()).into_bytes()
 }
 
 /// A server's error object as an answer.

@@ -38,7 +38,7 @@ pub struct RequestNumber(u64);
 ///
 /// - commands: [`Peer::begin`], [`Peer::list`], [`Peer::call_tool`], [`Peer::request_with`], [`Peer::forward`], [`Peer::cancel`],
 ///   [`Peer::withdraw`], [`Peer::settle`], [`Peer::fail_all`]
-/// - inputs: [`Peer::handle_line`], [`Peer::handle_message`], [`Peer::handle_too_long`]
+/// - inputs: [`Peer::handle_message`], [`Peer::handle_too_long`]
 /// - getters: [`Peer::negotiated`], [`Peer::in_flight`], [`Peer::counters`], [`Peer::noise`]
 #[derive(Debug)]
 pub struct Peer<T> {

@@ -192,5 +192,7 @@ pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRec
         live.certificate = Some(Arc::new(certificate));
         live.state = state;
     }
+    // Nothing is left for its client to wait for: the rest is the kernel's.
+    record.slot.session_over();
     core.send(RegistryMsg::Event(RegistryEvent::SessionQuarantined { session: record.id }));
 }

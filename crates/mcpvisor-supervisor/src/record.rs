@@ -371,6 +371,14 @@ impl ServerRecord {
         live.connection.clone().filter(|_| live.state == ServerState::Ready)
     }
 
+    /// Ends the connection. Who is told of that takes locks of its own, under some of which servers are looked at: so this one is not
+    /// held meanwhile.
+    pub(crate) fn end_connection(&self) {
+        let Some(connection) = self.live().connection.take() else { return };
+        self.live().noise = connection.stats().noise;
+        connection.end();
+    }
+
     /// The connection, whatever the server's state is.
     pub(crate) fn any_connection(&self) -> Option<Connection> {
         self.live().connection.clone()

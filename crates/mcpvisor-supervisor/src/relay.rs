@@ -203,9 +203,10 @@ impl Connection {
         self.shared.cancel(number, "the client has given up", said);
     }
 
-    /// A line for the server that wants no answer. Queued, and written by [`Connection::flush`].
-    pub(crate) fn tell(&self, line: Vec<u8>) {
-        self.shared.queue_line(line);
+    /// A line for the server that wants no answer, or a shorter one where there is no room for it. Queued, and written by
+    /// [`Connection::flush`].
+    pub(crate) fn tell(&self, line: Vec<u8>, instead: Option<Vec<u8>>) {
+        self.shared.queue_line(line, instead);
     }
 
     /// Writes what is queued as far as the server takes it; the rest follows by itself.

@@ -461,12 +461,9 @@ impl Driver {
 
     fn release(&mut self, incarnation: Incarnation) {
         self.drop_hang_up();
+        self.arguments.record.live().pid = None;
+        self.arguments.record.end_connection();
         let mut live = self.arguments.record.live();
-        live.pid = None;
-        if let Some(connection) = live.connection.take() {
-            live.noise = connection.stats().noise;
-            connection.end();
-        }
         if let Some(relay) = live.relay.take() {
             let (passed_over, noise) = relay.stats();
             tracing::debug!(?passed_over, "the relay has ended");

@@ -250,6 +250,10 @@ impl Driver {
     }
 
     fn settle_calls(&self) {
+        // First: what a client asks of several servers must not take an answer of less for all of it.
+        if let Some(client) = self.record.slot.client() {
+            client.settle();
+        }
         for server in &self.record.servers {
             let (connection, relay) = {
                 let live = server.live();
@@ -261,9 +265,6 @@ impl Driver {
             if let Some(relay) = relay {
                 relay.settle();
             }
-        }
-        if let Some(client) = self.record.slot.client() {
-            client.settle();
         }
     }
 

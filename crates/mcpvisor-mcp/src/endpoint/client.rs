@@ -1,6 +1,7 @@
 //! What the client says.
 use super::{
-    AskedOf, Batch, Call, CallKey, Endpoint, Errand, Kind, MOST_IN_BATCH, Todo, Todos, Wanted, plain_error,
+    AskedOf, Batch, Call, CallKey, Ended, Endpoint, Errand, Kind, LONGEST_ID, LONGEST_LEVEL, LONGEST_URI,
+    MOST_IN_BATCH, Todo, Todos, Wanted, plain_error,
 };
 use crate::catalogue::Prefix;
 use crate::envelope::{Message, NoiseKind};
@@ -103,30 +104,43 @@ impl<P> Endpoint<P> {
     /// A line of the client over `cap` bytes: an error of that request, where it can be told.
     pub fn client_too_long<'a>(&mut self, line: &TooLong, cap: usize) -> Todos<'a> {
         let found = salvage(line);
-        let Some(id) = found.id.and_then(|id| RawValue::from_string(id.to_json()).ok()) else {
+        let text = format!("the line has {} bytes, more than the longest of {cap}", line.bytes);
+        let id = found.id.and_then(|id| RawValue::from_string(id.to_json()).ok());
+        let Some(id) = id.filter(|id| id.get().len() <= LONGEST_ID) else {
             self.counters.noise += 1;
-            return SmallVec::new();
+            // A notification has no answer; what is no object has one without an id.
+            let answer = (!found.object).then(|| plain_error(null(), INVALID_REQUEST, &text, None));
+            return answer.map(Todo::Say).into_iter().collect();
         };
-        if !found.method {
-            // An answer to a server's request: what it answers is settled with an error.
-            return self.answer_too_long(&id, line.bytes, cap);
+        // An answer to a server's request: what it answers is settled with an error. Anything else is a request, whose method may stand
+        // behind what is too long.
+        let asked = if found.method { None } else { self.take_asked(&id) };
+        if let Some(AskedOf { server, raw_id, .. }) = asked {
+            return smallvec![Todo::Write {
+                server,
+                line: plain_error(&raw_id, INVALID_REQUEST, &text, None),
+                instead: None,
+            }];
         }
-        let text = format!("the request has {} bytes, more than the longest line of {cap}", line.bytes);
         smallvec![Todo::Say(plain_error(&id, INVALID_REQUEST, &text, None))]
     }
 
-    fn answer_too_long<'a>(&mut self, id: &RawValue, bytes: u64, cap: usize) -> Todos<'a> {
-        match self.take_asked(id) {
-            Some(AskedOf { server, raw_id, .. }) => {
-                let text =
-                    format!("the client's answer has {bytes} bytes, more than the longest line of {cap}");
-                smallvec![Todo::Write { server, line: plain_error(&raw_id, INVALID_REQUEST, &text, None) }]
-            }
-            None => {
-                self.counters.unmatched += 1;
-                SmallVec::new()
-            }
+    /// The client says nothing any more, and still hears: nobody answers what servers ask, and its streams of notifications end.
+    pub fn client_said_all(&mut self) -> (Todos<'static>, Vec<Ended<P>>) {
+        let asked = self.settle_asked(Because::ClientLost);
+        let mut todo: Todos<'static> =
+            asked.into_iter().map(|(server, line)| Todo::Write { server, line, instead: None }).collect();
+        let is_stream = |(call, known): (&CallKey, &Call<P>)| {
+            matches!(known.kind, Kind::Listen(_)).then(|| (*call, known.at.clone()))
+        };
+        let mut streams: Vec<_> = self.calls.iter().filter_map(is_stream).collect();
+        streams.sort_unstable_by_key(|(call, _)| *call);
+        let mut ended = Vec::new();
+        for (call, at) in streams {
+            ended.extend(self.refused(call, Because::ClientLost));
+            todo.push(Todo::Cancel { call, at, said: None });
         }
+        (todo, ended)
     }
 
     /// The client is gone: its calls are cancelled, what servers wait for is answered, its subscriptions end. The permits of the calls.
@@ -145,7 +159,11 @@ impl<P> Endpoint<P> {
         let mut asked: Vec<(u64, AskedOf)> = self.asked.drain().collect();
         asked.sort_unstable_by_key(|(number, _)| *number);
         for (_, AskedOf { server, raw_id, .. }) in asked {
-            todo.push(Todo::Write { server, line: super::own_error(&raw_id, Because::ClientLost) });
+            todo.push(Todo::Write {
+                server,
+                line: super::own_error(&raw_id, Because::ClientLost),
+                instead: None,
+            });
         }
         for (uri, server) in std::mem::take(&mut self.subscriptions) {
             let params = serde_json::Map::from_iter([("uri".to_owned(), uri.into())]);
@@ -182,7 +200,7 @@ impl<P> Endpoint<P> {
         }
         let number = self.key().0;
         // One more than it has, so that it does not end before all of it is read.
-        self.batches.insert(number, Batch { waiting: 1, answers: Vec::new() });
+        self.batches.insert(number, Batch { waiting: 1, answers: Vec::new(), bytes: 0 });
         for part in parts {
             self.message(part.get().as_bytes(), Some(number), admit, todo);
         }
@@ -210,7 +228,8 @@ impl<P> Endpoint<P> {
                     Some((id, AskedOf { server, raw_id, .. })) => {
                         let Some(span) = span_of(line, id.get()) else { return };
                         let line = splice(line, &mut [(span, raw_id.get().as_bytes())]);
-                        todo.push(Todo::Write { server, line });
+                        let instead = Some(super::own_error(&raw_id, Because::Overloaded));
+                        todo.push(Todo::Write { server, line, instead });
                     }
                     None => self.counters.unmatched += 1,
                 }
@@ -218,7 +237,11 @@ impl<P> Endpoint<P> {
             Message::Noise(kind) => {
                 self.counters.noise += 1;
                 let (code, text) = match kind {
-                    NoiseKind::NotUtf8 | NoiseKind::NotAnObject => (PARSE_ERROR, "not a JSON object"),
+                    // A part of a batch was read: it is JSON.
+                    NoiseKind::NotUtf8 | NoiseKind::NotAnObject if batch.is_none() => {
+                        (PARSE_ERROR, "not a JSON object")
+                    }
+                    NoiseKind::NotUtf8 | NoiseKind::NotAnObject => (INVALID_REQUEST, "not a JSON object"),
                     NoiseKind::NotJsonRpc => (INVALID_REQUEST, "not a message of JSON-RPC 2.0"),
                 };
                 if let Some(batch) = batch.and_then(|number| self.batches.get_mut(&number)) {
@@ -238,6 +261,10 @@ impl<P> Endpoint<P> {
     ) {
         let batch = request.batch;
         let own = match method {
+            _ if request.raw_id.get().len() > LONGEST_ID => {
+                let text = format!("an id has at most {LONGEST_ID} bytes");
+                Some(plain_error(null(), INVALID_REQUEST, &text, None))
+            }
             // The modern era does not have it: what its servers say to that is theirs.
             "ping" if !self.speaks_modern(request.line) => Some(super::result_line(request.raw_id, "{}")),
             "initialize" => Some(self.initialize(request.raw_id, request.params)),
@@ -306,6 +333,12 @@ impl<P> Endpoint<P> {
             .meta
             .and_then(|meta| serde_json::from_str::<Meta<'a>>(meta.get()).ok())
             .and_then(|meta| meta.progress);
+        if progress.is_some_and(|token| token.get().len() > LONGEST_ID) {
+            let text = format!("a progress token has at most {LONGEST_ID} bytes");
+            let line = plain_error(raw_id, INVALID_PARAMS, &text, None);
+            todo.extend(self.reply(batch, line).map(Todo::Say));
+            return;
+        }
         let Some(id_span) = span_of(line, raw_id.get()) else { return };
         let forward = Forward {
             line: Cow::Borrowed(line),
@@ -359,11 +392,18 @@ impl<P> Endpoint<P> {
 
     fn way<'a>(&self, method: &str, params: &Params<'a>, forward: &Forward<'a>) -> Way<'a> {
         let uri = params.uri.and_then(text);
+        let level = params.level.filter(|level| level.get().len() <= LONGEST_LEVEL);
         let kind = match method {
-            "logging/setLevel" => params.level.map(|level| Kind::SetLevel(level.to_owned())),
-            "resources/subscribe" => uri.clone().map(|uri| Kind::Subscribe(uri.into_owned())),
-            "resources/unsubscribe" => uri.clone().map(|uri| Kind::Unsubscribe(uri.into_owned())),
-            "subscriptions/listen" => Some(Kind::Listen(super::Listen::default())),
+            "logging/setLevel" => level.map(|level| Kind::SetLevel(level.to_owned())),
+            "resources/subscribe" => uri
+                .as_ref()
+                .filter(|uri| uri.len() <= LONGEST_URI)
+                .map(|uri| Kind::Subscribe(uri.clone().into_owned())),
+            "resources/unsubscribe" => uri
+                .as_ref()
+                .filter(|uri| uri.len() <= LONGEST_URI)
+                .map(|uri| Kind::Unsubscribe(uri.clone().into_owned())),
+            "subscriptions/listen" => Some(Kind::Listen(super::Listen::of(forward, self.faces.len()))),
             _ => None,
         };
         let kind = kind.unwrap_or(Kind::Plain);
@@ -372,6 +412,13 @@ impl<P> Endpoint<P> {
                 Some(server) => Way::Ask(server, kind),
                 None => Way::NotRunning,
             };
+        }
+        // Whose a subscription is was said when it was made.
+        if let Kind::Unsubscribe(uri) = &kind
+            && let Some(server) = self.subscriptions.get(uri)
+            && self.usable().any(|usable| usable == *server)
+        {
+            return Way::Ask(*server, kind);
         }
         let find = |wanted: Wanted, at: Option<&RawValue>| {
             let span = at.and_then(|at| span_of(&forward.line, at.get()));
@@ -483,13 +530,13 @@ impl<P> Endpoint<P> {
         let AskedOf { server, progress, .. } = self.asked.get(&numbered(token.get())?)?;
         let with = progress.as_ref()?;
         let line = splice(line, &mut [(span_of(line, token.get())?, with.get().as_bytes())]);
-        Some(Todo::Write { server: *server, line })
+        Some(Todo::Write { server: *server, line, instead: None })
     }
 
     /// A notification for all servers that speak as the client does.
     fn tell_all<'a>(&self, line: &[u8], todo: &mut Todos<'a>) {
         for server in self.usable() {
-            todo.push(Todo::Write { server, line: splice(line, &mut []) });
+            todo.push(Todo::Write { server, line: splice(line, &mut []), instead: None });
         }
     }
 

@@ -1,12 +1,12 @@
 //! What servers say.
-use super::client::{METHOD_NOT_FOUND, PREFIX};
+use super::client::{INVALID_PARAMS, METHOD_NOT_FOUND, PREFIX};
 use super::{
-    AskedOf, Call, CallKey, Ended, Endpoint, Kind, Listen, MOST_ASKED, MOST_SUBSCRIPTIONS, Todo, Todos,
-    error_line, own_error, plain_error, result_line,
+    Acknowledged, AskedOf, Call, CallKey, Ended, Endpoint, Kind, LONGEST_ID, LONGEST_LISTEN, Listen,
+    MOST_ASKED, MOST_SUBSCRIPTIONS, Todo, Todos, error_line, own_error, plain_error, result_line, too_long,
 };
 use crate::envelope::Message;
 use crate::handshake::Negotiated;
-use crate::peer::{Answer, Asked, Told};
+use crate::peer::{Answer, Asked, Forward, Told};
 use crate::relay::Because;
 use crate::splice::{span_of, splice};
 use crate::version::Era;
@@ -15,8 +15,9 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The most notifications of a stream that are held before it is acknowledged.
+/// The most notifications of a stream that are held before it is acknowledged, and the most bytes of them.
 const MOST_HELD: usize = 64;
+const MOST_HELD_BYTES: usize = 1 << 20;
 
 /// What becomes of a server's request.
 #[derive(Debug)]
@@ -49,7 +50,8 @@ impl<P> Endpoint<P> {
         if let Some(lines) = known.one_less(server) {
             return Some(Ended { lines: lines.into(), permit: None });
         }
-        if let (Answer::Unread { line, raw_id }, Kind::Plain) = (answer, &known.kind) {
+        // One that is to stand in an array is read: it would break the others.
+        if let (Answer::Unread { line, raw_id }, Kind::Plain, None) = (answer, &known.kind, known.batch) {
             return self.answer_with(call, |id| match span_of(line, raw_id) {
                 Some(span) => splice(line, &mut [(span, id.get().as_bytes())]),
                 None => own_error(id, Because::ServerExited),
@@ -116,17 +118,23 @@ impl<P> Endpoint<P> {
             return Vec::new();
         }
         if let Some((call, (_, raw))) = about.zip(told.about) {
-            return self.told_about(call, told, raw);
+            return self.told_about(call, server, told, raw);
+        }
+        // A server of the other era is none of this client's.
+        if self.faces[server].negotiated.as_ref().map(|known| known.era) != self.client.era {
+            return Vec::new();
         }
         match told.method {
             // Of a call that is over, or of another's.
             "notifications/progress" => Vec::new(),
             "notifications/cancelled" => self.server_cancelled(server, told).into_iter().collect(),
+            // Of a stream that is over.
+            _ if self.is_modern() && told.params.and_then(subscription_of).is_some() => Vec::new(),
             _ => vec![splice(told.line, &mut [])],
         }
     }
 
-    fn told_about(&mut self, call: CallKey, told: &Told<'_>, raw: &RawValue) -> Vec<Vec<u8>> {
+    fn told_about(&mut self, call: CallKey, server: usize, told: &Told<'_>, raw: &RawValue) -> Vec<Vec<u8>> {
         let Some(known) = self.calls.get_mut(&call) else { return Vec::new() };
         let with = match (told.method, &known.progress) {
             ("notifications/progress", Some(token)) => token.get(),
@@ -136,15 +144,22 @@ impl<P> Endpoint<P> {
         let Some(span) = span_of(told.line, raw.get()) else { return Vec::new() };
         let line = splice(told.line, &mut [(span, with.as_bytes())]);
         let Kind::Listen(listen) = &mut known.kind else { return vec![line] };
+        let acknowledges = told.method == "notifications/subscriptions/acknowledged";
+        if listen.done && acknowledges && listen.forward.is_some() {
+            // Of a server that has started again: the client has its one acknowledgement, and learns that lists may be others now.
+            return changed_lists(&acknowledged(told.params), &known.raw_id);
+        }
         if listen.done {
             return vec![line];
         }
-        if told.method == "notifications/subscriptions/acknowledged" {
-            listen.acknowledged.push(acknowledged(told.params));
-            listen.only = line;
+        if acknowledges {
+            let notifications = acknowledged(told.params);
+            listen.acknowledged.retain(|known| known.server != server);
+            listen.acknowledged.push(Acknowledged { server, notifications, line });
             return listen.acknowledge(&known.raw_id, known.listening);
         }
-        if listen.held.len() < MOST_HELD {
+        let bytes: usize = listen.held.iter().map(Vec::len).sum();
+        if listen.held.len() < MOST_HELD && bytes + line.len() <= MOST_HELD_BYTES {
             listen.held.push(line);
         }
         Vec::new()
@@ -184,6 +199,9 @@ impl<P> Endpoint<P> {
             let message = format!("the client that is attached has not declared {what}");
             return Reply::Server(plain_error(asked.raw_id, METHOD_NOT_FOUND, &message, None));
         }
+        if let Some(because) = self.mute {
+            return Reply::Server(own_error(asked.raw_id, because));
+        }
         if self.asked.len() >= MOST_ASKED {
             return Reply::Server(own_error(asked.raw_id, Because::Overloaded));
         }
@@ -191,6 +209,10 @@ impl<P> Endpoint<P> {
         self.next += 1;
         let id = format!("\"{PREFIX}{number}\"");
         let progress = wants.meta.and_then(|meta| meta.progress);
+        if progress.is_some_and(|token| token.get().len() > LONGEST_ID) {
+            let message = format!("a progress token has at most {LONGEST_ID} bytes");
+            return Reply::Server(plain_error(asked.raw_id, INVALID_PARAMS, &message, None));
+        }
         let mut parts = Vec::new();
         parts.extend(span_of(asked.line, asked.raw_id.get()).map(|span| (span, id.as_bytes())));
         parts.extend(progress.and_then(|raw| Some((span_of(asked.line, raw.get())?, id.as_bytes()))));
@@ -222,8 +244,9 @@ impl<P> Endpoint<P> {
         told.collect()
     }
 
-    /// Everything that servers wait for from the client is settled: the lines for them.
+    /// Everything that servers wait for from the client is settled, and so is what they ask from now on: the lines for them.
     pub fn settle_asked(&mut self, because: Because) -> Vec<(usize, Vec<u8>)> {
+        self.mute = Some(because);
         let mut asked: Vec<(u64, AskedOf)> = self.asked.drain().collect();
         asked.sort_unstable_by_key(|(number, _)| *number);
         asked.into_iter().map(|(_, asked)| (asked.server, own_error(&asked.raw_id, because))).collect()
@@ -235,8 +258,11 @@ impl<P> Endpoint<P> {
         let (offers, era) = (negotiated.offers, negotiated.era);
         self.faces[server].negotiated = Some(negotiated);
         let mut todo = Todos::new();
-        if self.client.lost || self.client.era != Some(era) || era == Era::Modern {
+        if self.client.lost || self.client.era != Some(era) {
             return todo;
+        }
+        if era == Era::Modern {
+            return self.listen_again(server);
         }
         if let Some(level) = self.log_level.as_ref().filter(|_| offers.logging) {
             let level: Value = serde_json::from_str(level.get()).unwrap_or_default();
@@ -259,6 +285,20 @@ impl<P> Endpoint<P> {
     }
 }
 
+impl<P> Endpoint<P> {
+    /// The streams of several servers go on with one that runs again.
+    fn listen_again(&mut self, server: usize) -> Todos<'static> {
+        let mut again = Vec::new();
+        for (call, known) in &mut self.calls {
+            let Kind::Listen(Listen { forward: Some(forward), .. }) = &known.kind else { continue };
+            known.listening += 1;
+            again.push((*call, forward.clone()));
+        }
+        again.sort_unstable_by_key(|(call, _)| *call);
+        again.into_iter().map(|(call, forward)| Todo::Ask { call, server, forward }).collect()
+    }
+}
+
 impl<P> Call<P> {
     /// One of several servers has ended its part: what the client hears of that. None of the last one.
     fn one_less(&mut self, server: usize) -> Option<Vec<Vec<u8>>> {
@@ -268,25 +308,34 @@ impl<P> Call<P> {
         self.listening -= 1;
         self.at.retain(|(at, _)| *at != server);
         Some(match &mut self.kind {
-            Kind::Listen(listen) if !listen.done => listen.acknowledge(&self.raw_id, self.listening),
+            Kind::Listen(listen) if !listen.done => {
+                listen.acknowledged.retain(|known| known.server != server);
+                listen.acknowledge(&self.raw_id, self.listening)
+            }
             _ => Vec::new(),
         })
     }
 }
 
 impl Listen {
+    /// A stream of so many servers.
+    pub(super) fn of(forward: &Forward<'_>, servers: usize) -> Self {
+        let again = servers > 1 && forward.line.len() <= LONGEST_LISTEN;
+        Self { forward: again.then(|| forward.clone().into_owned()), ..Self::default() }
+    }
+
     /// Once all `servers` have acknowledged: one acknowledgement of what any of them sends, and what was held.
     fn acknowledge(&mut self, id: &RawValue, servers: usize) -> Vec<Vec<u8>> {
         if self.acknowledged.len() < servers || self.acknowledged.is_empty() {
             return Vec::new();
         }
         self.done = true;
-        let all = std::mem::take(&mut self.acknowledged);
-        let first = if all.len() == 1 {
-            std::mem::take(&mut self.only)
+        let mut all = std::mem::take(&mut self.acknowledged);
+        let first = if let [only] = &mut all[..] {
+            std::mem::take(&mut only.line)
         } else {
             let mut union = Map::new();
-            for (kind, value) in all.into_iter().flatten() {
+            for (kind, value) in all.into_iter().flat_map(|one| one.notifications) {
                 match (union.get_mut(&kind), value) {
                     (Some(Value::Array(known)), Value::Array(more)) => known.extend(more),
                     (_, value) => drop(union.insert(kind, value)),
@@ -304,6 +353,25 @@ impl Listen {
     }
 }
 
+/// That the lists have changed of which a server agrees to tell.
+fn changed_lists(notifications: &Map<String, Value>, id: &RawValue) -> Vec<Vec<u8>> {
+    let lists = [
+        ("toolsListChanged", "tools"),
+        ("promptsListChanged", "prompts"),
+        ("resourcesListChanged", "resources"),
+    ];
+    let agreed = lists.iter().filter(|(field, _)| notifications.get(*field) == Some(&Value::Bool(true)));
+    let lines = agreed.map(|(_, list)| {
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\",\"params\":{{\"_meta\":{{\
+             \"io.modelcontextprotocol/subscriptionId\":{}}}}}}}\n",
+            id.get()
+        )
+        .into_bytes()
+    });
+    lines.collect()
+}
+
 /// What a server agrees to send.
 fn acknowledged(params: Option<&RawValue>) -> Map<String, Value> {
     #[derive(Deserialize)]
@@ -316,10 +384,10 @@ fn acknowledged(params: Option<&RawValue>) -> Map<String, Value> {
         .unwrap_or_default()
 }
 
-/// The subscription that a result names.
-fn subscription_of(result: &RawValue) -> Option<&RawValue> {
+/// The subscription that a result, or the parameters of a notification, name.
+fn subscription_of(named: &RawValue) -> Option<&RawValue> {
     #[derive(Deserialize)]
-    struct Result<'a> {
+    struct Named<'a> {
         #[serde(borrow, rename = "_meta")]
         meta: Meta<'a>,
     }
@@ -328,15 +396,10 @@ fn subscription_of(result: &RawValue) -> Option<&RawValue> {
         #[serde(borrow, rename = "io.modelcontextprotocol/subscriptionId")]
         id: Option<&'a RawValue>,
     }
-    serde_json::from_str::<Result<'_>>(result.get()).ok()?.meta.id
+    serde_json::from_str::<Named<'_>>(named.get()).ok()?.meta.id
 }
 
 fn bad_answer(id: &RawValue) -> Vec<u8> {
     let error = serde_json::json!({ "code": 1018, "message": "the server's answer is not valid JSON", "data": { "kind": "server_error", "from": "mcpvisor" } });
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}\n", id.get()).into_bytes()
-}
-
-fn too_long(id: &RawValue, message: &str) -> Vec<u8> {
-    let error = serde_json::json!({ "code": 1018, "message": message, "data": { "kind": "server_error", "from": "mcpvisor" } });
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}\n", id.get()).into_bytes()
 }

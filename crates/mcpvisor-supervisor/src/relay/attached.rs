@@ -26,7 +26,7 @@ use mcpvisor_mcp::splice::Span;
 use mcpvisor_mcp::{Answer, Negotiated};
 use out::Out;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -53,6 +53,8 @@ pub(crate) struct Attached {
     quiet: Notify,
     /// What it said so far is all.
     left: watch::Sender<Left>,
+    /// The client ended before the session did: once one of them has ended.
+    client_first: OnceLock<bool>,
 }
 
 /// How far a client has come.
@@ -64,6 +66,8 @@ enum Left {
     /// The session has ended, or all is answered: what is queued is still written.
     Over,
     /// Nothing more passes.
+    Lost,
+    /// Nothing is left of it: another may come.
     Gone,
 }
 
@@ -124,6 +128,7 @@ impl Slot {
             catalogues: Catalogues::default(),
             quiet: Notify::new(),
             left: watch::Sender::new(Left::Talks),
+            client_first: OnceLock::new(),
         });
         *place = Some(Arc::clone(&attached));
         drop(place);
@@ -174,10 +179,10 @@ impl Attached {
                 }
                 Todo::Errand { call, errand } => self.errand(call, errand, touched),
                 Todo::Cancel { call, at, said } => self.cancel(call, at, said.as_ref()),
-                Todo::Write { server, line } => {
+                Todo::Write { server, line, instead } => {
                     let connection = self.servers[server].connection();
                     if let Some(connection) = &connection {
-                        connection.tell(line);
+                        connection.tell(line, instead);
                     }
                     touch(touched, connection);
                 }
@@ -310,7 +315,7 @@ impl Attached {
         let lines = self.endpoint().settle_asked(Because::Settled);
         for (server, line) in lines {
             if let Some(connection) = self.servers[server].any_connection() {
-                connection.tell(line);
+                connection.tell(line, None);
                 connection.flush();
             }
         }
@@ -326,6 +331,16 @@ impl Attached {
         self.flush();
     }
 
+    /// The client says nothing any more.
+    fn said_all(self: &Arc<Self>) {
+        let (todo, ended) = self.endpoint().client_said_all();
+        ended.into_iter().for_each(|ended| self.cancelled(Some(ended)));
+        let mut touched = Vec::new();
+        self.carry_out(todo, &mut touched);
+        self.flush_servers(&mut touched);
+        self.flush();
+    }
+
     /// Writes what is queued for the client, as far as it takes it.
     pub(super) fn flush(&self) {
         self.out.flush();
@@ -338,25 +353,23 @@ impl Attached {
 
     /// The client is gone, however that was learned.
     pub(crate) fn client_lost(&self) {
-        self.advance(Left::Gone);
+        self.advance(Left::Lost);
     }
 
     /// The client ended its stream while the session still went on.
     pub(crate) fn client_left_first(&self) -> bool {
-        self.out.client_was_first()
+        self.client_first.get().is_some_and(|first| *first)
     }
 
-    /// Resolves when nothing passes any more. Cancel safe.
+    /// Resolves when nothing passes any more and another client may come. Cancel safe.
     pub(crate) async fn ended(&self) {
         // The sender lives in what `self` holds.
         let _ = self.left.subscribe().wait_for(|left| *left == Left::Gone).await;
     }
 
     fn advance(&self, to: Left) {
-        if to >= Left::Over {
-            let first = *self.left.borrow() == Left::Talks;
-            self.out.note_end(first && to == Left::Over);
-        }
+        // From `Talks` only the session goes to `Over`.
+        self.client_first.get_or_init(|| to != Left::Over);
         self.left.send_if_modified(|left| {
             let further = to > *left;
             if further {

@@ -133,6 +133,10 @@ impl Outbox {
         std::mem::take(&mut self.lines).into_iter().filter_map(|line| line.request).collect()
     }
 
+    pub(super) fn end(&self) -> Option<End> {
+        self.pipe.clone()
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.pipe.is_none()
     }

@@ -164,8 +164,13 @@ impl Shared {
     }
 
     /// Queues a line that wants no answer.
-    pub(super) fn queue_line(&self, line: Vec<u8>) {
-        lock(&self.state).outbox.push(line, None);
+    pub(super) fn queue_line(&self, line: Vec<u8>, instead: Option<Vec<u8>>) {
+        let mut state = lock(&self.state);
+        if !state.outbox.push(line, None)
+            && let Some(line) = instead
+        {
+            state.outbox.push(line, None);
+        }
     }
 
     /// Nobody waits for the answer any more. The server is told in the client's words, where there are any.
@@ -174,11 +179,12 @@ impl Shared {
         if state.outbox.withdraw(number) {
             state.peer.withdraw(number);
         } else if let Some(cancelled) = state.peer.cancel(number, reason) {
-            let line = match said {
-                Some((line, span)) => splice(line, &mut [(span, &outgoing::quoted(&number.to_string()))]),
-                None => cancelled.line,
-            };
-            state.outbox.push(line, None);
+            let said =
+                said.map(|(line, span)| splice(line, &mut [(span, &outgoing::quoted(&number.to_string()))]));
+            // Words for which there is no room are not the reason that a server goes on.
+            if !said.is_some_and(|line| state.outbox.push(line, None)) {
+                state.outbox.push(cancelled.line, None);
+            }
             self.write(&mut state);
         }
         self.unlock(state);
@@ -294,7 +300,7 @@ impl Shared {
                         }
                     };
                     if let Some(line) = refusal {
-                        self.queue_line(line);
+                        self.queue_line(line, None);
                     }
                     client
                 }

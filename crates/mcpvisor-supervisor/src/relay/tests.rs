@@ -1,4 +1,5 @@
 //! Against small servers in this process, over real pipes.
+mod attached;
 mod calls;
 mod ends;
 mod floods;

@@ -10,6 +10,11 @@ use mcpvisor_mcp::splice::Span;
 use mcpvisor_mcp::{Item, ListKind, outgoing};
 use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long a server may take to list what it has, before it is left out.
+const LISTING: Duration = Duration::from_secs(10);
 
 /// The catalogues of the lists as they were when they were made.
 #[derive(Default)]
@@ -43,12 +48,14 @@ impl Attached {
         let task = tokio::spawn(async move {
             match errand {
                 Errand::List(kind, after) => client.list(call, kind, after.as_deref()).await,
-                Errand::Find { wanted, at, forward } => {
-                    let found = client.find(&wanted).await;
-                    let mut touched = Vec::new();
-                    client.found(call, &wanted, found, at, &forward, &mut touched);
-                    client.flush_servers(&mut touched);
-                }
+                Errand::Find { wanted, at, forward } => match client.find(&wanted).await {
+                    Ok(found) => {
+                        let mut touched = Vec::new();
+                        client.found(call, &wanted, found, at, &forward, &mut touched);
+                        client.flush_servers(&mut touched);
+                    }
+                    Err(error) => client.errand_refused(call, &error),
+                },
                 Errand::SetLevel(forward) => client.set_level(call, &forward).await,
                 Errand::Listen(_) => {}
             }
@@ -64,26 +71,43 @@ impl Attached {
         usable.into_iter().filter_map(|face| Some((face, self.servers[face].connection()?))).collect()
     }
 
-    /// Each server's list. One that can't be had is left out, which is logged.
-    async fn lists(&self, kind: ListKind) -> Lists {
-        let mut lists = Vec::new();
+    /// Each server's list, asked for side by side. One that can't be had, or not in time, is left out, which is logged.
+    ///
+    /// # Errors
+    /// If the session is being closed: what is left then is not what the servers have.
+    async fn lists(&self, kind: ListKind) -> Result<Lists, CallError> {
+        let mut asked = JoinSet::new();
         for (face, connection) in self.usable() {
-            match connection.items(kind).await {
-                Ok(items) => lists.push((face, items)),
-                Err(error) => {
-                    let server = &self.servers[face].spec.name;
+            asked.spawn(async move {
+                let items = tokio::time::timeout(LISTING, connection.items(kind)).await;
+                (face, items)
+            });
+        }
+        let mut lists = Vec::new();
+        while let Some(listed) = asked.join_next().await {
+            let Ok((face, items)) = listed else { continue };
+            let server = &self.servers[face].spec.name;
+            match items {
+                Ok(Ok(items)) => lists.push((face, items)),
+                Ok(Err(error @ CallError::Settled(_))) => return Err(error),
+                Ok(Err(error)) => {
                     tracing::warn!(%server, %error, "{} of a server is left out", kind.method());
+                }
+                Err(_) => {
+                    tracing::warn!(%server, "{} of a server is left out: it takes too long", kind.method());
                 }
             }
         }
-        lists
+        lists.sort_unstable_by_key(|(face, _)| *face);
+        Ok(lists)
     }
 
     /// The lists where all are known.
     fn known_lists(&self, kind: ListKind) -> Option<Lists> {
         let known = |(face, connection): (usize, Connection)| match connection.known_items(kind) {
             Ok(Some(items)) => Some(Some((face, items))),
-            Ok(None) => None,
+            // Of a session that is being closed it is no answer that a server has nothing.
+            Ok(None) | Err(CallError::Settled(_)) => None,
             Err(_) => Some(None),
         };
         let lists: Option<Vec<_>> = self.usable().into_iter().map(known).collect();
@@ -123,7 +147,10 @@ impl Attached {
     }
 
     async fn list(&self, call: CallKey, kind: ListKind, after: Option<&str>) {
-        let lists = self.lists(kind).await;
+        let lists = match self.lists(kind).await {
+            Ok(lists) => lists,
+            Err(error) => return self.errand_refused(call, &error),
+        };
         let catalogue = self.catalogue(kind, &lists);
         let modern = self.endpoint().is_modern();
         let result = merged_page(kind, &catalogue, after, modern);
@@ -145,17 +172,22 @@ impl Attached {
         })
     }
 
-    async fn find(&self, wanted: &Wanted) -> Found {
-        match wanted {
-            Wanted::Tool(name) => self.by_name(ListKind::Tools, &self.lists(ListKind::Tools).await, name),
+    async fn find(&self, wanted: &Wanted) -> Result<Found, CallError> {
+        Ok(match wanted {
+            Wanted::Tool(name) => self.by_name(ListKind::Tools, &self.lists(ListKind::Tools).await?, name),
             Wanted::Prompt(name) => {
-                self.by_name(ListKind::Prompts, &self.lists(ListKind::Prompts).await, name)
+                self.by_name(ListKind::Prompts, &self.lists(ListKind::Prompts).await?, name)
             }
             Wanted::Uri(uri) => {
-                let resources = self.lists(ListKind::Resources).await;
-                self.by_uri(&resources, &self.lists(ListKind::Templates).await, uri)
+                let resources = self.lists(ListKind::Resources).await?;
+                self.by_uri(&resources, &self.lists(ListKind::Templates).await?, uri)
             }
-        }
+        })
+    }
+
+    fn errand_refused(&self, call: CallKey, error: &CallError) {
+        let ended = self.endpoint().refused(call, because(error));
+        self.end(ended, error);
     }
 
     fn by_name(&self, kind: ListKind, lists: &Lists, name: &str) -> Found {
@@ -216,21 +248,26 @@ impl Attached {
         if let Some(level) = level_of(&forward.line) {
             params.insert("level".to_owned(), level);
         }
+        let mut asked = JoinSet::new();
+        for (_, connection) in self.usable() {
+            if connection.negotiated().is_some_and(|known| known.offers.logging) {
+                let params = params.clone();
+                asked.spawn(async move { connection.ask("logging/setLevel", &params).await });
+            }
+        }
         let mut refusal = None;
         let mut done = false;
-        for (_, connection) in self.usable() {
-            if !connection.negotiated().is_some_and(|known| known.offers.logging) {
-                continue;
-            }
-            match connection.ask("logging/setLevel", &params).await {
-                Ok(_) => done = true,
-                Err(error) => refusal = Some(error),
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(_)) => done = true,
+                Ok(Err(error)) => refusal = Some(error),
+                Err(_) => {}
             }
         }
         let ended = match (done, refusal) {
             (true, _) => self.endpoint().errand_done(call, "{}"),
             (false, Some(CallError::ServerError(error))) => self.endpoint().errand_failed(call, &error),
-            (false, Some(error)) => self.endpoint().refused(call, because(&error)),
+            (false, Some(error)) => return self.errand_refused(call, &error),
             (false, None) => self.endpoint().invalid(call, -32601, "no server of the session has a log"),
         };
         self.finish(ended);

@@ -3,7 +3,6 @@ use super::super::exclusive::End;
 use super::super::outbox::{Flush, Outbox};
 use super::super::shared::lock;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -24,7 +23,6 @@ pub(super) struct Out {
     room: Notify,
     /// The client takes too little, or nobody reads any more.
     broken: Notify,
-    client_first: AtomicBool,
 }
 
 struct Queue {
@@ -42,7 +40,6 @@ impl Out {
             wake: Notify::new(),
             room: Notify::new(),
             broken: Notify::new(),
-            client_first: AtomicBool::new(false),
         }
     }
 
@@ -98,15 +95,27 @@ impl Out {
                 let stuck = lock(&self.queue).stuck_since.map_or_else(Instant::now, |(since, _)| since);
                 tokio::select! {
                     () = end.writable() => {}
-                    () = tokio::time::sleep_until(stuck + STALLED) => {
-                        let mut queue = lock(&self.queue);
-                        queue.broken = true;
-                        queue.outbox.abandon();
-                        self.broken.notify_one();
-                    }
+                    () = tokio::time::sleep_until(stuck + STALLED) => self.stalled(),
                 }
             }
         }
+    }
+
+    /// Nothing was taken for long, unless it was just now.
+    fn stalled(&self) {
+        let mut queue = lock(&self.queue);
+        let written = queue.outbox.written_total();
+        if queue.stuck_since.is_some_and(|(_, before)| before == written) {
+            tracing::warn!("a client was cut: it takes nothing");
+            queue.broken = true;
+            queue.outbox.abandon();
+            self.broken.notify_one();
+        }
+    }
+
+    /// What is written to, unless it is closed.
+    pub(super) fn end(&self) -> Option<End> {
+        lock(&self.queue).outbox.end()
     }
 
     /// Resolves when everything is written, or never will be. To be awaited beside [`Out::write`].
@@ -125,17 +134,6 @@ impl Out {
     /// Closes the way to the client.
     pub(super) fn close(&self) {
         lock(&self.queue).outbox.abandon();
-    }
-
-    /// Remembers, once, who ended first.
-    pub(super) fn note_end(&self, session_first: bool) {
-        if !session_first {
-            self.client_first.store(true, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn client_was_first(&self) -> bool {
-        self.client_first.load(Ordering::Relaxed)
     }
 
     /// Writes what fits: where the rest goes.

@@ -26,9 +26,10 @@ pub(super) async fn run(client: Arc<Attached>, slot: Slot, source: Source, most_
     let talk = async {
         let lost = listen(&client, source, most_line).await;
         if lost {
-            client.advance(Left::Gone);
+            client.advance(Left::Lost);
             return;
         }
+        client.said_all();
         client.advance(Left::Said);
         // What it asked is still answered, as long as a drain may take.
         let quiet = async {
@@ -42,19 +43,29 @@ pub(super) async fn run(client: Arc<Attached>, slot: Slot, source: Source, most_
     };
     let write = client.out.write();
     tokio::pin!(write);
+    let end = client.out.end();
+    let unheard = async {
+        match &end {
+            Some(end) => end.unheard().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = talk => {}
         () = &mut write => {}
         () = client.out.broken() => {}
+        // Whoever hears nothing is lost, though it may still talk.
+        () = unheard => client.advance(Left::Lost),
         _ = left.wait_for(|left| *left >= Left::Over) => {}
     }
-    if *client.left.borrow() < Left::Gone {
+    if *client.left.borrow() < Left::Lost {
         tokio::select! {
             _ = tokio::time::timeout(FAREWELL, client.out.written()) => {}
             () = &mut write => {}
-            _ = left.wait_for(|left| *left == Left::Gone) => {}
+            _ = left.wait_for(|left| *left >= Left::Lost) => {}
         }
     }
+    drop(end);
     let (todo, permits) = client.endpoint().client_lost();
     // A call that nobody waits for any more counts as cancelled.
     drop(permits);
