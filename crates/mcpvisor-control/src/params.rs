@@ -230,6 +230,9 @@ pub struct ToolCall {
     /// The requester's patience.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// What the server tells of the call's progress comes as `notifications/progress`, before the answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub progress: bool,
 }
 
 /// `process/list`: of one session, or of all of the caller's.

@@ -5,6 +5,7 @@ use crate::message::Id;
 use crate::names::{ServerName, SessionKey, Tenant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -336,4 +337,22 @@ pub struct LogNotification {
     pub request_id: Id,
     /// The line.
     pub line: LogLine,
+}
+
+/// Parameters of the daemon's `notifications/progress`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ProgressNotification {
+    /// The `tool/call` that it belongs to.
+    #[serde(rename = "requestId")]
+    pub request_id: Id,
+    /// The parameters of the server's `notifications/progress`, as they came: `progress`, and perhaps `total` and `message`.
+    pub progress: Box<RawValue>,
+    /// How many were dropped just before this one, since they came too fast.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

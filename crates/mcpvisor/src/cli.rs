@@ -279,12 +279,15 @@ pub(crate) struct CallArgs {
     pub(crate) session: SessionRef,
     /// The tool's name
     pub(crate) tool: String,
-    /// The tool's arguments: one JSON object, or values by name (JSON where they are, else text)
+    /// The tool's arguments: one JSON object, or values by name, which are read as the tool's schema says
     #[arg(value_name = "JSON | K=V")]
     pub(crate) arguments: Vec<String>,
     /// The server that has the tool
     #[arg(long, value_name = "NAME")]
     pub(crate) server: Option<mcpvisor_control::ServerName>,
+    /// Where images, sounds and other files of the result are saved; here where left out
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

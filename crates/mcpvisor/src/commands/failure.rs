@@ -29,6 +29,8 @@ enum Cause {
     Refused(Box<ErrorObject>),
     /// The daemon did not answer within `--timeout`.
     TimedOut,
+    /// This process was told to leave, by this signal.
+    Interrupted(u8),
     Other(String),
 }
 
@@ -52,6 +54,10 @@ impl Failure {
         Self { doing: doing.into(), cause: Cause::Refused(Box::new(error)) }
     }
 
+    pub(crate) fn interrupted(doing: impl Into<String>, signal: u8) -> Self {
+        Self { doing: doing.into(), cause: Cause::Interrupted(signal) }
+    }
+
     pub(crate) fn other(doing: impl Into<String>, cause: impl Display) -> Self {
         Self { doing: doing.into(), cause: Cause::Other(cause.to_string()) }
     }
@@ -70,6 +76,7 @@ impl Failure {
         match &self.cause {
             Cause::Refused(error) => Some(error.kind()),
             Cause::TimedOut => Some(ErrorKind::DeadlineExceeded),
+            Cause::Interrupted(_) => Some(ErrorKind::Cancelled),
             _ => None,
         }
     }
@@ -80,6 +87,7 @@ impl Failure {
             Cause::NoDaemon(_) => 6,
             Cause::Refused(error) => error.kind().exit_status(),
             Cause::TimedOut => ErrorKind::DeadlineExceeded.exit_status(),
+            Cause::Interrupted(signal) => 128 + signal,
             Cause::Other(_) => 1,
         }
     }
@@ -110,6 +118,7 @@ impl Failure {
             }
             Cause::Refused(error) => (error.kind().as_str(), error.data.details.clone()),
             Cause::TimedOut => (ErrorKind::DeadlineExceeded.as_str(), Map::new()),
+            Cause::Interrupted(_) => (ErrorKind::Cancelled.as_str(), Map::new()),
             Cause::Other(_) => (ErrorKind::Internal.as_str(), Map::new()),
         };
         serde_json::json!({ "kind": kind, "message": self.message(), "data": data })
@@ -121,6 +130,10 @@ impl Failure {
             Cause::NoDaemon(error) => error.to_string(),
             Cause::Refused(error) => error.message.clone(),
             Cause::TimedOut => "the daemon did not answer in time".to_owned(),
+            Cause::Interrupted(signal) => match Exit::from_signal(i32::from(*signal)) {
+                Exit::Signal(name) => format!("it was cancelled by SIG{name}"),
+                Exit::Code(_) => "it was cancelled".to_owned(),
+            },
         }
     }
 
@@ -151,7 +164,7 @@ impl Failure {
             ),
             Cause::Refused(error) => help(error),
             Cause::TimedOut => Some(LONGER.to_owned()),
-            Cause::Usage(_) | Cause::Other(_) => None,
+            Cause::Usage(_) | Cause::Interrupted(_) | Cause::Other(_) => None,
         }
     }
 }
