@@ -10,14 +10,17 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 mod certificate;
+mod frame;
 mod signals;
 mod words;
 
 pub use certificate::{
     CloseReport, CloseResults, DrainCounts, EndedProcess, EndedServer, Exit, RemainingProcess, StartFailure,
 };
+pub use frame::Frame;
 pub use words::{
-    CloseOutcome, CloseReason, Containment, DaemonState, Proof, ServerMode, ServerState, SessionState, Stage,
+    CloseOutcome, CloseReason, Containment, DaemonState, FrameDirection, FrameKind, Proof, ServerMode,
+    ServerState, SessionState, Stage,
 };
 
 /// Answer of `daemon/hello`.
@@ -177,6 +180,12 @@ pub struct Server {
     /// What it waits for.
     #[serde(default)]
     pub waits_for: Option<WaitsFor>,
+    /// How it last failed, where it did: told by `session/show`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<StartFailure>,
+    /// Its last frames, at most 256, oldest first: told by `session/show` with `frames`, unless they don't pass through the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Vec<Frame>>,
 }
 
 /// What a server waits for.

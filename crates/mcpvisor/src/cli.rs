@@ -82,7 +82,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "ls")]
     List(ListArgs),
     /// Show one session in full
-    Show(SessionArgs),
+    Show(ShowArgs),
     /// List the processes of sessions
     Ps(PsArgs),
     /// Show the daemon's state
@@ -250,6 +250,16 @@ pub(crate) struct SessionArgs {
     /// Which session
     #[arg(value_name = "KEY[@GEN]")]
     pub(crate) session: SessionRef,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Which session
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: SessionRef,
+    /// Also what was last said to each server and by it: the heads of the frames
+    #[arg(long)]
+    pub(crate) frames: bool,
 }
 
 #[derive(Debug, Args)]

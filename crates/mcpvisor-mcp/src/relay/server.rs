@@ -1,7 +1,7 @@
 //! What the server says, on its way to the client: messages pass as they are, noise does not.
 use super::own;
 use super::scan::{Class, Kind, Mark};
-use super::{Conversation, Ended, Fate, HELD, Key, MOST_ASKED, OWN, Passed, Settled};
+use super::{Conversation, Ended, Fate, HELD, Key, MOST_ASKED, OWN, Passed, Settled, Way};
 use crate::text::printable;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -48,8 +48,12 @@ impl<P> Conversation<P> {
                 }
             };
             let piece = &buffer[from..at];
+            self.down.size += (at - from) as u64;
             let keep = if whole {
                 let keep = self.whole_from_server(piece, &mut passed);
+                if let Some(watch) = &mut self.watcher.0 {
+                    watch(Way::Down, &self.down.scanner.head(self.down.size));
+                }
                 self.down.next_line();
                 if let Settled::AtLineEnd(because) = self.settled {
                     self.settle_now(because);

@@ -132,6 +132,7 @@ impl Shared {
                         continue;
                     }
                     let message = Message::parse(line);
+                    self.frames.heard(&message, line.len() + 1);
                     let mut state = lock(&self.state);
                     let events = state.peer.handle_message(&message, line);
                     let later = self.handle(&mut state, events);
@@ -139,6 +140,7 @@ impl Shared {
                     self.tell_client(later, &mut heard);
                 }
                 Frame::TooLong(over) => {
+                    self.frames.too_long(over.bytes);
                     let mut state = lock(&self.state);
                     let events = state.peer.handle_too_long(&over, self.options.max_line);
                     let later = self.handle(&mut state, events);

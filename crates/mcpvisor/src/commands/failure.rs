@@ -2,12 +2,12 @@
 use crate::cli::Globals;
 use crate::render::certificate::{exit_text, indent, stderr_tail};
 use crate::render::style::Style;
-use crate::render::{escape, output};
+use crate::render::{escape, frames, output};
 use mcpvisor_control::blocking;
 use mcpvisor_control::results::Exit;
 use mcpvisor_control::socket::NoDaemon;
 use mcpvisor_control::{ErrorKind, ErrorObject};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::io;
@@ -173,7 +173,7 @@ impl Failure {
 const LONGER: &str =
     "ask again with a longer `--timeout`; an open that was given up is undone, a close goes on";
 
-/// Which server, how it ended, and the end of its stderr.
+/// Which server, how it ended, the end of its stderr, and what was last said.
 fn details(error: &ErrorObject) -> String {
     let text = |name: &str| error.detail(name).and_then(Value::as_str);
     let mut details = String::new();
@@ -184,6 +184,8 @@ fn details(error: &ErrorObject) -> String {
     if let Some(tail) = text("stderr_tail").filter(|tail| !tail.is_empty()) {
         details += &stderr_tail(tail);
     }
+    let frames = error.detail("frames").and_then(|frames| Vec::deserialize(frames).ok());
+    details += &frames::last(&frames.unwrap_or_default());
     if let Some(report) = text("report").filter(|_| error.kind() == ErrorKind::InvalidConfiguration) {
         report.lines().for_each(|line| details += &format!("{}\n", escape::line(line)));
     }
