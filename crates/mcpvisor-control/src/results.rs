@@ -180,6 +180,9 @@ pub struct Server {
     /// What it waits for.
     #[serde(default)]
     pub waits_for: Option<WaitsFor>,
+    /// Lines of its stderr that are not kept any more, since newer ones came; left out where there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stderr_dropped: u64,
     /// How it last failed, where it did: told by `session/show`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<StartFailure>,

@@ -415,6 +415,7 @@ impl ServerRecord {
                 since: now.since(since),
                 left: until.map(|until| until.since(now)),
             }),
+            stderr_dropped: self.stderr.borrow().as_ref().map_or(0, StderrLog::dropped_lines),
             failure: None,
             frames: None,
         }

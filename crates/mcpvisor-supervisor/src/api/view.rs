@@ -75,6 +75,8 @@ pub struct ServerView {
     pub last_error: Option<String>,
     /// What its state waits for.
     pub waits_for: Option<Waits>,
+    /// Lines of its stderr that are not kept any more, since newer ones came.
+    pub stderr_dropped: u64,
     /// How it last failed, and what was said before: told where one session is asked for.
     pub failure: Option<StartFailure>,
     /// The last frames, where they were asked for and pass through the daemon.

@@ -114,6 +114,10 @@ fn remarks(server: &Server, failure_is_told: bool) -> String {
         let since = span(waits.since_ms as f64 / 1_000.0);
         text += &format!("  {} waits for {} since {since}{left}\n", server.name, escape::line(&waits.what));
     }
+    if server.stderr_dropped > 0 {
+        let lines = count(server.stderr_dropped, "line", "lines");
+        text += &format!("  {}: {lines} of its stderr made room for newer ones\n", server.name);
+    }
     if let Some(error) = &server.last_error {
         text += &format!("  {}: last error: {}\n", server.name, escape::line(error));
     }

@@ -57,6 +57,7 @@ fn server(view: &ServerView) -> results::Server {
             since_ms: milliseconds(waits.since),
             left_ms: waits.left.map(milliseconds),
         }),
+        stderr_dropped: view.stderr_dropped,
         last_failure: view.failure.as_ref().map(start_failure),
         frames: view.frames.as_deref().map(frames),
     }
