@@ -79,11 +79,17 @@ pub enum Way {
     Down,
 }
 
-/// Hears of each line when its end has come: of the client's those that pass, of the server's all. Must not block.
-pub type Watch = Box<dyn FnMut(Way, &Head<'_>) + Send>;
+/// Hears what passes. Must not block.
+pub trait Watch {
+    /// A read that was not empty is looked at now.
+    fn reads(&mut self);
+
+    /// A line has ended: of the client's one that passes, of the server's any.
+    fn line(&mut self, way: Way, head: &Head<'_>);
+}
 
 #[derive(Default)]
-struct Watcher(Option<Watch>);
+struct Watcher(Option<Box<dyn Watch + Send>>);
 
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -292,7 +298,7 @@ impl<P> Conversation<P> {
 
     /// The same with one who hears of its lines.
     #[must_use]
-    pub fn watched(mut self, watch: Watch) -> Self {
+    pub fn watched(mut self, watch: Box<dyn Watch + Send>) -> Self {
         self.watcher = Watcher(Some(watch));
         self
     }

@@ -4,6 +4,7 @@
 //! bounded (256 entries of a fixed size, 32 KiB), grows to that only as it is used, and costs no allocation per frame.
 use crate::api::{Frame, FrameKind};
 use mcpvisor_mcp::relay::scan::{Class, Head, Kind, Scanner};
+use mcpvisor_mcp::relay::{Watch, Way};
 use mcpvisor_mcp::{Message, RequestNumber};
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,11 +29,23 @@ const _: () = assert!(MOST * (size_of::<Entry>() + size_of::<u32>()) <= 32 << 10
 #[derive(Clone, Default)]
 pub(crate) struct FrameLog(Arc<Mutex<Ring>>);
 
-/// Where a frame goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    ToServer,
-    FromServer,
+/// Hears of the lines of a relay. The clock is asked once for each read.
+pub(crate) struct Watching {
+    log: FrameLog,
+    now: Instant,
+}
+
+impl Watch for Watching {
+    fn reads(&mut self) {
+        self.now = Instant::now();
+    }
+
+    fn line(&mut self, way: Way, head: &Head<'_>) {
+        if head.class != Class::Blank {
+            let mut ring = self.log.ring();
+            ring.note(self.now, way, kind_of(head), head.method, head.id, head.bytes);
+        }
+    }
 }
 
 struct Ring {
@@ -80,11 +93,15 @@ impl FrameLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A line that a scanner has walked through.
-    pub(crate) fn scanned(&self, way: Way, head: &Head<'_>) {
-        if head.class != Class::Blank {
-            self.ring().note(way, kind_of(head), head.method, head.id, head.bytes);
-        }
+    /// For the conversation of a relay.
+    pub(crate) fn watch(&self) -> Watching {
+        Watching { log: self.clone(), now: Instant::now() }
+    }
+
+    /// An answer of a server of which only the head was read.
+    pub(crate) fn answered(&self, raw_id: &str, bytes: usize) {
+        let now = Instant::now();
+        self.ring().note(now, Way::Down, FrameKind::Response, b"", raw_id.as_bytes(), bytes as u64);
     }
 
     /// A line of a server that is understood.
@@ -95,12 +112,12 @@ impl FrameLog {
             Message::Response { raw_id, .. } => (FrameKind::Response, "", raw_id.map_or("", |id| id.get())),
             Message::Noise(_) => (FrameKind::Noise, "", ""),
         };
-        self.ring().note(Way::FromServer, kind, method.as_bytes(), id.as_bytes(), bytes as u64);
+        self.ring().note(Instant::now(), Way::Down, kind, method.as_bytes(), id.as_bytes(), bytes as u64);
     }
 
     /// A line of a server that was too long to be understood.
     pub(crate) fn too_long(&self, bytes: u64) {
-        self.ring().note(Way::FromServer, FrameKind::TooLong, b"", b"", bytes);
+        self.ring().note(Instant::now(), Way::Down, FrameKind::TooLong, b"", b"", bytes);
     }
 
     /// A line for a server; of a request the number is known.
@@ -133,6 +150,7 @@ impl FrameLog {
 
 impl Ring {
     fn said(&mut self, line: &[u8], number: Option<RequestNumber>) {
+        let now = Instant::now();
         let mut scanner = std::mem::take(&mut self.scanner);
         let head = if number.is_some() { &line[..line.len().min(BEGINNING)] } else { line };
         if scanner.feed(head).1.is_none() {
@@ -141,7 +159,7 @@ impl Ring {
         let head = scanner.head(line.len() as u64);
         match number {
             None if head.class == Class::Blank => {}
-            None => self.note(Way::ToServer, kind_of(&head), head.method, head.id, head.bytes),
+            None => self.note(now, Way::Up, kind_of(&head), head.method, head.id, head.bytes),
             Some(number) => {
                 let mut id = [0; ID];
                 let mut rest = &mut id[..];
@@ -149,14 +167,14 @@ impl Ring {
                 let _ = write!(rest, "\"{number}\"");
                 let left = rest.len();
                 let id = &id[..ID - left];
-                self.note(Way::ToServer, FrameKind::Request, head.method, id, head.bytes);
+                self.note(now, Way::Up, FrameKind::Request, head.method, id, head.bytes);
             }
         }
         self.scanner = scanner;
     }
 
-    fn note(&mut self, way: Way, kind: FrameKind, method: &[u8], id: &[u8], bytes: u64) {
-        let at = micros(self.base.elapsed());
+    fn note(&mut self, now: Instant, way: Way, kind: FrameKind, method: &[u8], id: &[u8], bytes: u64) {
+        let at = micros(now.saturating_duration_since(self.base));
         let mut entry = Entry {
             at,
             bytes,
@@ -188,24 +206,21 @@ impl Ring {
 
     /// Finds the request that is answered: what it asked, and how long ago.
     fn answer(&mut self, entry: &mut Entry, id: &[u8]) {
-        let wanted = key(entry.way.other(), id);
-        let found = self.asked.iter().position(|asked| *asked == wanted);
-        let Some((found, request)) = found.and_then(|at| Some((at, self.entries.get(at)?))) else { return };
+        let wanted = key(other(entry.way), id);
+        // Mostly it is one of the newest.
+        let (newer, older) = self.asked.split_at(self.next);
+        let is_it = |asked: &u32| *asked == wanted;
+        let found =
+            newer.iter().rposition(is_it).or_else(|| Some(self.next + older.iter().rposition(is_it)?));
+        let Some(found) = found else { return };
+        let request = &self.entries[found];
         if request.id() != entry.id() {
             return;
         }
-        entry.latency = u32::try_from(entry.at - request.at).unwrap_or(UNKNOWN - 1).min(UNKNOWN - 1);
+        entry.latency =
+            u32::try_from(entry.at.saturating_sub(request.at)).unwrap_or(UNKNOWN - 1).min(UNKNOWN - 1);
         (entry.method_len, entry.method) = (request.method_len, request.method);
         self.asked[found] = 0;
-    }
-}
-
-impl Way {
-    fn other(self) -> Self {
-        match self {
-            Self::ToServer => Self::FromServer,
-            Self::FromServer => Self::ToServer,
-        }
     }
 }
 
@@ -220,13 +235,20 @@ impl Entry {
         let age = now.saturating_duration_since(base + Duration::from_micros(self.at));
         Frame {
             at: wall.checked_sub(age).unwrap_or(wall),
-            to_server: self.way == Way::ToServer,
+            to_server: self.way == Way::Up,
             kind: self.kind,
             method: text(&self.method[..usize::from(self.method_len)]),
             id: text(self.id()),
             bytes: self.bytes,
             latency: (self.latency != UNKNOWN).then(|| Duration::from_micros(u64::from(self.latency))),
         }
+    }
+}
+
+fn other(way: Way) -> Way {
+    match way {
+        Way::Up => Way::Down,
+        Way::Down => Way::Up,
     }
 }
 

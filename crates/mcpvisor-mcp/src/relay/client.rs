@@ -38,6 +38,9 @@ impl<P> Conversation<P> {
         if self.client_ended {
             return passed;
         }
+        if let Some(watch) = &mut self.watcher.0 {
+            watch.reads();
+        }
         let mut at = 0;
         while at < buffer.len() {
             let from = at;
@@ -58,7 +61,7 @@ impl<P> Conversation<P> {
             let keep = if whole {
                 let keep = self.whole_from_client(&buffer[from..at], &mut admit, &mut passed);
                 if let (true, Some(watch)) = (keep, &mut self.watcher.0) {
-                    watch(Way::Up, &self.up.scanner.head(self.up.size));
+                    watch.line(Way::Up, &self.up.scanner.head(self.up.size));
                 }
                 self.up.next_line();
                 keep

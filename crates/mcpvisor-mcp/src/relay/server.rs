@@ -31,6 +31,9 @@ impl<P> Conversation<P> {
     /// Takes what was read from the server.
     pub fn from_server(&mut self, buffer: &mut [u8]) -> Passed {
         let mut passed = Passed::default();
+        if let Some(watch) = &mut self.watcher.0 {
+            watch.reads();
+        }
         let mut at = 0;
         while at < buffer.len() {
             let from = at;
@@ -52,7 +55,7 @@ impl<P> Conversation<P> {
             let keep = if whole {
                 let keep = self.whole_from_server(piece, &mut passed);
                 if let Some(watch) = &mut self.watcher.0 {
-                    watch(Way::Down, &self.down.scanner.head(self.down.size));
+                    watch.line(Way::Down, &self.down.scanner.head(self.down.size));
                 }
                 self.down.next_line();
                 if let Settled::AtLineEnd(because) = self.settled {

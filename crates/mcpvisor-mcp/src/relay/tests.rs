@@ -83,17 +83,22 @@ fn a_call_passes_is_counted_and_ends_with_its_answer() {
 #[test]
 fn a_watcher_hears_of_each_line_once() {
     type Heard = (Way, scan::Class, Kind, String, String, u64);
+    struct Ear(std::sync::Arc<std::sync::Mutex<Vec<Heard>>>);
+    impl Watch for Ear {
+        fn reads(&mut self) {}
+        fn line(&mut self, way: Way, head: &Head<'_>) {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let (method, id) = (text(head.method), text(head.id));
+            self.0.lock().unwrap().push((way, head.class, head.kind, method, id, head.bytes));
+        }
+    }
     let up = "{\"method\":\"tools/call\",\"params\":{\"x\":[1]},\"id\":1}\n{\"method\":\"n\"}\n";
     let down = "banner\n\n{\"result\":{\"id\":7},\"id\":1}\n[{\"id\":3}]\n";
     for size in [1, 7, 1000] {
         let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::<Heard>::new()));
         let ours = std::sync::Arc::clone(&heard);
         let mut world = World::new();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        world.talk = Talk::new(100).watched(Box::new(move |way, head| {
-            let (method, id) = (text(head.method), text(head.id));
-            ours.lock().unwrap().push((way, head.class, head.kind, method, id, head.bytes));
-        }));
+        world.talk = Talk::new(100).watched(Box::new(Ear(ours)));
         let pieces = |text: &str| -> Vec<String> {
             text.as_bytes().chunks(size).map(|piece| String::from_utf8(piece.to_vec()).unwrap()).collect()
         };

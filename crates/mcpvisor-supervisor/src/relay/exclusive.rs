@@ -16,11 +16,10 @@ pub(crate) use end::End;
 pub(in crate::relay) use end::Read;
 
 use super::shared::lock;
-use crate::frames::{FrameLog, Way};
+use crate::frames::FrameLog;
 use crate::gate::{Gate, Permit};
 use down::Attached;
-use mcpvisor_mcp::relay::scan::Head;
-use mcpvisor_mcp::relay::{self, Because, Conversation, Counters, Ended};
+use mcpvisor_mcp::relay::{Because, Conversation, Counters, Ended};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -139,16 +138,7 @@ impl Relay {
     ) -> io::Result<Self> {
         let Terms { gate, most_calls, frames } = terms;
         let (attach, attached) = oneshot::channel();
-        let watch = {
-            let frames = frames.clone();
-            Box::new(move |way, head: &Head<'_>| {
-                let way = match way {
-                    relay::Way::Up => Way::ToServer,
-                    relay::Way::Down => Way::FromServer,
-                };
-                frames.scanned(way, head);
-            })
-        };
+        let watch = Box::new(frames.watch());
         let stdout = End::reading(stdout)?;
         let state = State {
             talk: Conversation::new(most_calls.unwrap_or(MOST_CALLS)).watched(watch),

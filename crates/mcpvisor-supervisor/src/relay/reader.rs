@@ -115,6 +115,7 @@ impl Shared {
         let Some(plain) = PlainAnswer::read(line) else { return false };
         let taken = lock(&self.state).peer.take_plain(&plain, |waiter| matches!(waiter, Waiter::Client(..)));
         let Some(Waiter::Client(client, call)) = taken else { return false };
+        self.frames.answered(plain.raw_id, line.len() + 1);
         let answer = Answer::Unread { line, raw_id: plain.raw_id };
         let later = smallvec![Later::Answered(client, call, answer)];
         self.tell_client(later, heard);
