@@ -57,6 +57,8 @@ struct Ring {
     asked: Vec<u32>,
     /// The next place, once all are taken.
     next: usize,
+    /// Behind the request that was answered last.
+    hint: usize,
     /// For lines of which nothing is known yet.
     scanner: Scanner,
 }
@@ -83,6 +85,7 @@ impl Default for Ring {
             entries: Vec::new(),
             asked: Vec::new(),
             next: 0,
+            hint: 0,
             scanner: Scanner::default(),
         }
     }
@@ -175,56 +178,69 @@ impl Ring {
 
     fn note(&mut self, now: Instant, way: Way, kind: FrameKind, method: &[u8], id: &[u8], bytes: u64) {
         let at = micros(now.saturating_duration_since(self.base));
-        let mut entry = Entry {
-            at,
-            bytes,
-            latency: UNKNOWN,
-            kind,
-            way,
-            method_len: 0,
-            id_len: 0,
-            method: [0; METHOD],
-            id: [0; ID],
-        };
-        entry.method_len = fill(&mut entry.method, method);
-        entry.id_len = fill(&mut entry.id, id);
-        let mut asked = 0;
-        match kind {
-            FrameKind::Request => asked = key(way, id),
-            FrameKind::Response => self.answer(&mut entry, id),
-            _ => {}
-        }
-        if self.entries.len() < MOST {
-            self.entries.push(entry);
-            self.asked.push(asked);
+        let request = if kind == FrameKind::Response { self.answered(other(way), id) } else { None };
+        let place = if self.entries.len() < MOST {
+            self.entries.push(Entry::EMPTY);
+            self.asked.push(0);
+            self.entries.len() - 1
         } else {
-            self.entries[self.next] = entry;
-            self.asked[self.next] = asked;
-            self.next = (self.next + 1) % MOST;
+            let oldest = self.next;
+            self.next = (oldest + 1) % MOST;
+            oldest
+        };
+        self.asked[place] = if kind == FrameKind::Request { key(way, id) } else { 0 };
+        // In place: what stands behind the lengths is an older entry's, and is not looked at.
+        let entry = &mut self.entries[place];
+        (entry.at, entry.way, entry.kind, entry.bytes) = (at, way, kind, bytes);
+        entry.id_len = fill(&mut entry.id, id);
+        match request {
+            Some((asked_at, method_len, method)) => {
+                let span = at.saturating_sub(asked_at).min(u64::from(UNKNOWN - 1));
+                entry.latency = u32::try_from(span).unwrap_or(UNKNOWN);
+                (entry.method_len, entry.method) = (method_len, method);
+            }
+            None => {
+                entry.latency = UNKNOWN;
+                entry.method_len = fill(&mut entry.method, method);
+            }
         }
     }
 
-    /// Finds the request that is answered: what it asked, and how long ago.
-    fn answer(&mut self, entry: &mut Entry, id: &[u8]) {
-        let wanted = key(other(entry.way), id);
-        // Mostly it is one of the newest.
-        let (newer, older) = self.asked.split_at(self.next);
+    /// The request that is answered by this: when it was noted, and its method. It is answered once.
+    fn answered(&mut self, way: Way, id: &[u8]) -> Option<(u64, u8, [u8; METHOD])> {
+        let wanted = key(way, id);
         let is_it = |asked: &u32| *asked == wanted;
-        let found =
-            newer.iter().rposition(is_it).or_else(|| Some(self.next + older.iter().rposition(is_it)?));
-        let Some(found) = found else { return };
-        let request = &self.entries[found];
-        if request.id() != entry.id() {
-            return;
-        }
-        entry.latency =
-            u32::try_from(entry.at.saturating_sub(request.at)).unwrap_or(UNKNOWN - 1).min(UNKNOWN - 1);
-        (entry.method_len, entry.method) = (request.method_len, request.method);
+        // Answers come mostly in the order of their requests.
+        let (before, after) = self.asked.split_at(self.hint.min(self.asked.len()));
+        let found = after.iter().position(is_it).map(|at| at + before.len());
+        let found = found.or_else(|| before.iter().position(is_it))?;
+        let request = self.entries.get(found).filter(|request| request.id() == &id[..id.len().min(ID)])?;
         self.asked[found] = 0;
+        self.hint = found + 1;
+        Some((request.at, request.method_len, request.method))
+    }
+}
+
+fn other(way: Way) -> Way {
+    match way {
+        Way::Up => Way::Down,
+        Way::Down => Way::Up,
     }
 }
 
 impl Entry {
+    const EMPTY: Self = Self {
+        at: 0,
+        bytes: 0,
+        latency: UNKNOWN,
+        kind: FrameKind::Other,
+        way: Way::Up,
+        method_len: 0,
+        id_len: 0,
+        method: [0; METHOD],
+        id: [0; ID],
+    };
+
     fn id(&self) -> &[u8] {
         &self.id[..usize::from(self.id_len)]
     }
@@ -242,13 +258,6 @@ impl Entry {
             bytes: self.bytes,
             latency: (self.latency != UNKNOWN).then(|| Duration::from_micros(u64::from(self.latency))),
         }
-    }
-}
-
-fn other(way: Way) -> Way {
-    match way {
-        Way::Up => Way::Down,
-        Way::Down => Way::Up,
     }
 }
 
@@ -273,15 +282,17 @@ fn fill(place: &mut [u8], bytes: &[u8]) -> u8 {
     u8::try_from(len).expect("no place is longer than 64 bytes")
 }
 
-/// Tells requests apart well enough, and is never 0: FNV-1a of the direction, the length and the beginning of the id.
+/// Tells requests apart well enough, and is never 0. The end of an id is what differs.
 fn key(way: Way, id: &[u8]) -> u32 {
-    let ends = [way as u8, id.len() as u8];
-    let bytes = ends.iter().chain(id.iter().take(ID));
-    bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)) | 1
+    let end = &id[id.len().saturating_sub(8)..];
+    let mut last = [0; 8];
+    last[..end.len()].copy_from_slice(end);
+    let mixed = (u64::from_le_bytes(last) ^ way as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32 | 1
 }
 
 fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+    span.as_secs().saturating_mul(1_000_000) + u64::from(span.subsec_micros())
 }
 
 #[cfg(test)]
