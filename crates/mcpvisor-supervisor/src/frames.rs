@@ -43,12 +43,19 @@ impl Watch for Watching {
     fn line(&mut self, way: Way, head: &Head<'_>) {
         if head.class != Class::Blank {
             let mut ring = self.log.ring();
-            ring.note(self.now, way, kind_of(head), head.method, head.id, head.bytes);
+            ring.rows.note(self.now, way, kind_of(head), head.method, head.id, head.bytes);
         }
     }
 }
 
+#[derive(Default)]
 struct Ring {
+    rows: Rows,
+    /// For lines of which nothing is known yet.
+    scanner: Scanner,
+}
+
+struct Rows {
     /// Times count from here.
     base: Instant,
     entries: Vec<Entry>,
@@ -59,8 +66,6 @@ struct Ring {
     next: usize,
     /// Behind the request that was answered last.
     hint: usize,
-    /// For lines of which nothing is known yet.
-    scanner: Scanner,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,16 +83,9 @@ struct Entry {
     id: [u8; ID],
 }
 
-impl Default for Ring {
+impl Default for Rows {
     fn default() -> Self {
-        Self {
-            base: Instant::now(),
-            entries: Vec::new(),
-            asked: Vec::new(),
-            next: 0,
-            hint: 0,
-            scanner: Scanner::default(),
-        }
+        Self { base: Instant::now(), entries: Vec::new(), asked: Vec::new(), next: 0, hint: 0 }
     }
 }
 
@@ -104,7 +102,7 @@ impl FrameLog {
     /// An answer of a server of which only the head was read.
     pub(crate) fn answered(&self, raw_id: &str, bytes: usize) {
         let now = Instant::now();
-        self.ring().note(now, Way::Down, FrameKind::Response, b"", raw_id.as_bytes(), bytes as u64);
+        self.ring().rows.note(now, Way::Down, FrameKind::Response, b"", raw_id.as_bytes(), bytes as u64);
     }
 
     /// A line of a server that is understood.
@@ -115,12 +113,19 @@ impl FrameLog {
             Message::Response { raw_id, .. } => (FrameKind::Response, "", raw_id.map_or("", |id| id.get())),
             Message::Noise(_) => (FrameKind::Noise, "", ""),
         };
-        self.ring().note(Instant::now(), Way::Down, kind, method.as_bytes(), id.as_bytes(), bytes as u64);
+        self.ring().rows.note(
+            Instant::now(),
+            Way::Down,
+            kind,
+            method.as_bytes(),
+            id.as_bytes(),
+            bytes as u64,
+        );
     }
 
     /// A line of a server that was too long to be understood.
     pub(crate) fn too_long(&self, bytes: u64) {
-        self.ring().note(Instant::now(), Way::Down, FrameKind::TooLong, b"", b"", bytes);
+        self.ring().rows.note(Instant::now(), Way::Down, FrameKind::TooLong, b"", b"", bytes);
     }
 
     /// A line for a server; of a request the number is known.
@@ -139,10 +144,11 @@ impl FrameLog {
     /// The last `count`, oldest first.
     pub(crate) fn last(&self, count: usize) -> Vec<Frame> {
         let ring = self.ring();
+        let rows = &ring.rows;
         let now = (Instant::now(), SystemTime::now());
-        let (newer, older) = ring.entries.split_at(ring.next);
-        let skip = ring.entries.len().saturating_sub(count);
-        older.iter().chain(newer).skip(skip).map(|entry| entry.view(ring.base, now)).collect()
+        let (newer, older) = rows.entries.split_at(rows.next);
+        let skip = rows.entries.len().saturating_sub(count);
+        older.iter().chain(newer).skip(skip).map(|entry| entry.view(rows.base, now)).collect()
     }
 
     /// The session has ended: what is worth telling is in the reports of its failures.
@@ -154,7 +160,7 @@ impl FrameLog {
 impl Ring {
     fn said(&mut self, line: &[u8], number: Option<RequestNumber>) {
         let now = Instant::now();
-        let mut scanner = std::mem::take(&mut self.scanner);
+        let Self { rows, scanner } = self;
         let head = if number.is_some() { &line[..line.len().min(BEGINNING)] } else { line };
         if scanner.feed(head).1.is_none() {
             scanner.feed(b"\n");
@@ -162,7 +168,11 @@ impl Ring {
         let head = scanner.head(line.len() as u64);
         match number {
             None if head.class == Class::Blank => {}
-            None => self.note(now, Way::Up, kind_of(&head), head.method, head.id, head.bytes),
+            None => rows.note(now, Way::Up, kind_of(&head), head.method, head.id, head.bytes),
+            // Mostly the id stands in what was read.
+            Some(_) if head.kind == Kind::Request => {
+                rows.note(now, Way::Up, FrameKind::Request, head.method, head.id, head.bytes);
+            }
             Some(number) => {
                 let mut id = [0; ID];
                 let mut rest = &mut id[..];
@@ -170,12 +180,13 @@ impl Ring {
                 let _ = write!(rest, "\"{number}\"");
                 let left = rest.len();
                 let id = &id[..ID - left];
-                self.note(now, Way::Up, FrameKind::Request, head.method, id, head.bytes);
+                rows.note(now, Way::Up, FrameKind::Request, head.method, id, head.bytes);
             }
         }
-        self.scanner = scanner;
     }
+}
 
+impl Rows {
     fn note(&mut self, now: Instant, way: Way, kind: FrameKind, method: &[u8], id: &[u8], bytes: u64) {
         let at = micros(now.saturating_duration_since(self.base));
         let request = if kind == FrameKind::Response { self.answered(other(way), id) } else { None };

@@ -64,10 +64,10 @@ fn the_last_are_kept_in_their_order_within_the_bound() {
     scanned(&log, Way::Down, &head(Kind::Response, "", "999"));
     assert!(log.last(1)[0].latency.is_some());
     let ring = log.ring();
-    assert_eq!((ring.entries.capacity(), ring.asked.capacity()), (MOST, MOST));
+    assert_eq!((ring.rows.entries.capacity(), ring.rows.asked.capacity()), (MOST, MOST));
     drop(ring);
     log.clear();
-    assert_eq!((log.last(MOST).len(), log.ring().entries.capacity()), (0, 0));
+    assert_eq!((log.last(MOST).len(), log.ring().rows.entries.capacity()), (0, 0));
 }
 
 #[test]
