@@ -3,6 +3,7 @@
 //! Each test is a scene of `mcpvisor-testkit`: when it has ended, the leak oracle looks for whatever it has left.
 #![cfg(test)]
 mod bad_input;
+mod call;
 mod cases_open;
 mod cases_run;
 mod clients;

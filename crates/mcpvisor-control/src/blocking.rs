@@ -4,6 +4,8 @@ use crate::call::Call;
 use crate::error::ErrorObject;
 use crate::line::LineBuffer;
 use crate::message::{self, Id, Message};
+use crate::method;
+use crate::params::Cancelled;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -123,16 +125,35 @@ impl Connection {
         }
     }
 
-    fn wait_readable(&self) -> io::Result<()> {
-        let Some(deadline) = self.deadline else { return Ok(()) };
+    /// The next message; waits for it, but no longer than until `other` is readable: None then.
+    pub fn wait_message_or(&mut self, other: BorrowedFd<'_>) -> Result<Option<Message>, Error> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Err(Errno::INTR) => {}
-                other => return Ok(other.map(drop)?),
+            if let Some(message) = self.next_message()? {
+                return Ok(Some(message));
             }
+            let mut ready =
+                [PollFd::new(&self.stream, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+            poll_until(&mut ready, self.deadline)?;
+            let [ours, others] = ready.map(|descriptor| !descriptor.revents().is_empty());
+            if others {
+                return Ok(None);
+            }
+            if ours && self.receive(false)? == Received::End {
+                return Err(Error::Disconnected);
+            }
+        }
+    }
+
+    /// Says that the answer of a request is not wanted any more; what has become of it is answered all the same.
+    pub fn cancel(&mut self, id: &Id) -> io::Result<()> {
+        let line = message::notification(method::CANCELLED, Cancelled { request_id: id.clone() })?;
+        send_line(&self.stream, &line, &[])
+    }
+
+    fn wait_readable(&self) -> io::Result<()> {
+        match self.deadline {
+            None => Ok(()),
+            deadline => poll_until(&mut [PollFd::new(&self.stream, PollFlags::IN)], deadline),
         }
     }
 
@@ -192,6 +213,19 @@ impl Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+/// Waits until one of them is ready.
+fn poll_until(descriptors: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        match poll(descriptors, timeout.as_ref()) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(Errno::INTR) => {}
+            other => return Ok(other.map(drop)?),
+        }
     }
 }
 
@@ -288,5 +322,30 @@ mod tests {
         client.set_deadline(None);
         server.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(matches!(client.call(&params::Drain {}, &[]), Err(Error::Disconnected)));
+    }
+
+    #[test]
+    fn a_wait_ends_with_a_message_or_with_what_else_is_waited_for() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let (mut client, mut server) = (Connection::new(client), Connection::new(server));
+        let (other, mut told) = std::io::pipe().unwrap();
+        let id = client.send(&params::Status {}, &[]).unwrap();
+        client.set_deadline(Some(Instant::now()));
+        let late = client.wait_message_or(other.as_fd());
+        assert!(matches!(late, Err(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut));
+        client.set_deadline(None);
+        send_line(server.stream(), &message::notification("log", ()).unwrap(), &[]).unwrap();
+        assert!(matches!(client.wait_message_or(other.as_fd()), Ok(Some(Message::Notification { .. }))));
+        told.write_all(b"!").unwrap();
+        assert!(matches!(client.wait_message_or(other.as_fd()), Ok(None)));
+        client.cancel(&id).unwrap();
+        drop(server.wait_message().unwrap());
+        let Ok(Message::Notification { method, params: Some(params) }) = server.wait_message() else {
+            panic!()
+        };
+        assert_eq!((method.as_str(), params.get()), ("notifications/cancelled", "{\"requestId\":1}"));
+        let (quiet, _hold) = std::io::pipe().unwrap();
+        drop(server);
+        assert!(matches!(client.wait_message_or(quiet.as_fd()), Err(Error::Disconnected)));
     }
 }

@@ -53,11 +53,11 @@ kinds! {
     CapacityExhausted = "capacity_exhausted", 1008, 5, "A limit on sessions is reached: `used`, `limit`, `scope`, `retry_after_ms`.";
     Overloaded = "overloaded", 1009, 5, "Too many requests or calls are in flight, or too many bytes of them.";
     Draining = "draining", 1010, 5, "The daemon admits nothing more.";
-    StartFailed = "start_failed", 1011, 1, "A server could not be started: `server`, `reason`, `exit`, `stderr_tail`.";
-    StartTimeout = "start_timeout", 1012, 1, "A server was not ready in time: `server`, `reason`, `exit`, `stderr_tail`.";
+    StartFailed = "start_failed", 1011, 1, "A server could not be started: `server`, `reason`, `exit`, `stderr_tail`, `frames`.";
+    StartTimeout = "start_timeout", 1012, 1, "A server was not ready in time: `server`, `reason`, `exit`, `stderr_tail`, `frames`.";
     Cancelled = "cancelled", 1013, 1, "The request was cancelled.";
     DeadlineExceeded = "deadline_exceeded", 1014, 3, "The request's deadline passed first.";
-    ServerExited = "server_exited", 1015, 1, "The server ended before it answered: `server`, `exit`, `stderr_tail`.";
+    ServerExited = "server_exited", 1015, 1, "The server ended before it answered: `server`, `exit`, `stderr_tail`, `frames`.";
     Quarantined = "quarantined", 1016, 8, "Processes of the session could not be killed; the key stays blocked.";
     Unsupported = "unsupported", 1017, 1, "This can't be done here; the message says why.";
     ServerError = "server_error", 1018, 1, "The MCP server answered with an error of its own: `error`, as it came; or with what is no answer: `server`.";

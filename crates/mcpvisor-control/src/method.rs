@@ -85,6 +85,9 @@ pub const CANCELLED: &str = "notifications/cancelled";
 /// The daemon's notification of one line of a `log/read` that follows; see [`crate::results::LogNotification`].
 pub const LOG: &str = "log";
 
+/// The daemon's notification of the progress of a `tool/call`; see [`crate::results::ProgressNotification`].
+pub const PROGRESS: &str = "notifications/progress";
+
 #[cfg(test)]
 mod tests {
     use super::*;

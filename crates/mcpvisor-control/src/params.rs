@@ -148,6 +148,9 @@ pub struct SessionShow {
     /// Its owner, where it is not the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
+    /// Also the heads of each server's last frames.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub frames: bool,
 }
 
 /// `session/attach`: speaks MCP with the session's shared servers as one, with one of them, or with an exclusive server, whose one client
@@ -230,6 +233,9 @@ pub struct ToolCall {
     /// The requester's patience.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// What the server tells of the call's progress comes as `notifications/progress`, before the answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub progress: bool,
 }
 
 /// `process/list`: of one session, or of all of the caller's.

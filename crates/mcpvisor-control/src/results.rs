@@ -5,18 +5,22 @@ use crate::message::Id;
 use crate::names::{ServerName, SessionKey, Tenant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 mod certificate;
+mod frame;
 mod signals;
 mod words;
 
 pub use certificate::{
     CloseReport, CloseResults, DrainCounts, EndedProcess, EndedServer, Exit, RemainingProcess, StartFailure,
 };
+pub use frame::Frame;
 pub use words::{
-    CloseOutcome, CloseReason, Containment, DaemonState, Proof, ServerMode, ServerState, SessionState, Stage,
+    CloseOutcome, CloseReason, Containment, DaemonState, FrameDirection, FrameKind, Proof, ServerMode,
+    ServerState, SessionState, Stage,
 };
 
 /// Answer of `daemon/hello`.
@@ -176,6 +180,15 @@ pub struct Server {
     /// What it waits for.
     #[serde(default)]
     pub waits_for: Option<WaitsFor>,
+    /// Lines of its stderr that are not kept any more, since newer ones came; left out where there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stderr_dropped: u64,
+    /// How it last failed, where it did: told by `session/show`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<StartFailure>,
+    /// Its last frames, at most 256, oldest first: told by `session/show` with `frames`, unless they don't pass through the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Vec<Frame>>,
 }
 
 /// What a server waits for.
@@ -336,4 +349,22 @@ pub struct LogNotification {
     pub request_id: Id,
     /// The line.
     pub line: LogLine,
+}
+
+/// Parameters of the daemon's `notifications/progress`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ProgressNotification {
+    /// The `tool/call` that it belongs to.
+    #[serde(rename = "requestId")]
+    pub request_id: Id,
+    /// The parameters of the server's `notifications/progress`, as they came: `progress`, and perhaps `total` and `message`.
+    pub progress: Box<RawValue>,
+    /// How many were dropped just before this one, since they came too fast.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

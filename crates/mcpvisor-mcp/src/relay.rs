@@ -24,7 +24,7 @@ pub use own::Because;
 pub(crate) use own::error as error_line;
 
 use crate::key::{Key, Table};
-use scan::{Kind, Scanner};
+use scan::{Head, Kind, Scanner};
 use std::collections::hash_map::Entry;
 
 /// The most bytes of a line that are held to learn what it is, where that decides whether it passes. A line that does not tell by then is
@@ -67,6 +67,34 @@ pub struct Conversation<P> {
     ended: Vec<Ended<P>>,
     counters: Counters,
     noise: Option<String>,
+    watcher: Watcher,
+}
+
+/// Where a line goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+/// Hears what passes. Must not block.
+pub trait Watch {
+    /// A read that was not empty is looked at now.
+    fn reads(&mut self);
+
+    /// A line has ended: of the client's one that passes, of the server's any.
+    fn line(&mut self, way: Way, head: &Head<'_>);
+}
+
+#[derive(Default)]
+struct Watcher(Option<Box<dyn Watch + Send>>);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(if self.0.is_some() { "Watcher" } else { "nobody" })
+    }
 }
 
 /// A call that is in flight no more.
@@ -122,6 +150,8 @@ struct Lane {
     text: Vec<u8>,
     /// What a batch has held so far.
     batch: Vec<Element>,
+    /// What there was of the line so far, in bytes.
+    size: u64,
 }
 
 /// The most messages of a batch that are followed.
@@ -151,6 +181,7 @@ impl Lane {
     /// The line has ended.
     fn next_line(&mut self) {
         self.fate = Fate::Open;
+        self.size = 0;
         for buffer in [&mut self.held, &mut self.text] {
             buffer.clear();
             buffer.shrink_to(KEEP);
@@ -261,7 +292,15 @@ impl<P> Conversation<P> {
             ended: Vec::new(),
             counters: Counters::default(),
             noise: None,
+            watcher: Watcher::default(),
         }
+    }
+
+    /// The same with one who hears of its lines.
+    #[must_use]
+    pub fn watched(mut self, watch: Box<dyn Watch + Send>) -> Self {
+        self.watcher = Watcher(Some(watch));
+        self
     }
 
     /// Gives up what is in flight, for this reason: each call is answered with one error and cancelled at the server (`initialize` is

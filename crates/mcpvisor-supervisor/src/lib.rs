@@ -9,6 +9,7 @@ mod clock;
 mod core;
 mod definition;
 mod direct;
+mod frames;
 mod gate;
 mod logs;
 mod lost;

@@ -4,6 +4,7 @@ use crate::api::{
     Certificate, OpenRequest, ServerCertificate, ServerSpec, ServerView, SessionView, StartFailure, Waits,
 };
 use crate::clock::Clock;
+use crate::frames::{FrameLog, MOST};
 use crate::gate::Gate;
 use crate::recovery::Former;
 use crate::relay::Connection;
@@ -226,6 +227,16 @@ impl SessionRecord {
             certificate,
         }
     }
+
+    /// The same with what is told of one session only: how its servers last failed, and with `frames` their last ones.
+    pub(crate) fn full_view(&self, clock: Clock, containment: ContainmentKind, frames: bool) -> SessionView {
+        let mut view = self.view(clock, containment);
+        for (view, server) in view.servers.iter_mut().zip(&self.servers) {
+            view.failure.clone_from(&server.live().failure);
+            view.frames = (frames && view.mode != Mode::Direct).then(|| server.frames.last(MOST));
+        }
+        view
+    }
 }
 
 /// The name of a session's scope.
@@ -245,6 +256,8 @@ pub(crate) struct ServerRecord {
     launch: Mutex<Option<Box<ServerSpec>>>,
     /// The stderr of its newest process; those who follow it hear of the next one, and of the session's end.
     pub(crate) stderr: watch::Sender<Option<StderrLog>>,
+    /// What was last said to it and by it, all incarnations together.
+    pub(crate) frames: FrameLog,
     /// Told when `exit` is written.
     pub(crate) exited: Notify,
     live: Mutex<ServerLive>,
@@ -290,6 +303,7 @@ impl ServerRecord {
             spec,
             launch,
             stderr: watch::Sender::new(None),
+            frames: FrameLog::default(),
             exited: Notify::new(),
             live: Mutex::new(ServerLive {
                 state: ServerState::Starting,
@@ -330,6 +344,7 @@ impl ServerRecord {
     /// The session has ended: keeps the end of the stderr and nothing else that is large. Those who follow it hear of the end.
     pub(crate) fn shrink(&self) {
         drop(self.take_launch());
+        self.frames.clear();
         let log = self.stderr.send_replace(None);
         let mut live = self.live();
         let mut lines = std::mem::take(&mut live.past_stderr);
@@ -408,6 +423,9 @@ impl ServerRecord {
                 since: now.since(since),
                 left: until.map(|until| until.since(now)),
             }),
+            stderr_dropped: self.stderr.borrow().as_ref().map_or(0, StderrLog::dropped_lines),
+            failure: None,
+            frames: None,
         }
     }
 }

@@ -14,6 +14,7 @@ mod reader;
 pub(crate) mod scratch;
 mod shared;
 
+use crate::frames::FrameLog;
 use attached::{Attached, Slot};
 use exclusive::End;
 use mcpvisor_mcp::endpoint::CallKey;
@@ -117,11 +118,12 @@ impl Connection {
         stdout: OwnedFd,
         options: ConnectionOptions,
         slot: Slot,
+        frames: FrameLog,
         on_end: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Self> {
         check_nonblocking(&stdin)?;
         let (stdin, stdout) = (End::writing(stdin)?, Arc::new(receiver(stdout)?));
-        let shared = Arc::new(Shared::new(stdin, stdout.clone(), options, slot, on_end));
+        let shared = Arc::new(Shared::new(stdin, stdout.clone(), options, slot, frames, on_end));
         shared.hold(tokio::spawn(reader::run(shared.clone(), stdout)).abort_handle());
         shared.hold(tokio::spawn(outbox::run(shared.clone())).abort_handle());
         Ok(Self { shared })

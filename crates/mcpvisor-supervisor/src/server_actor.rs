@@ -12,6 +12,7 @@ use crate::api::{DirectStreams, ServerSpec, StartFailure};
 use crate::certificate;
 use crate::clock::{Alarm, Clock};
 use crate::direct;
+use crate::frames::LAST;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::{Connection, ConnectionOptions};
 use crate::session_actor::SessionMsg;
@@ -358,7 +359,7 @@ impl Driver {
                 let options = ConnectionOptions { max_line, era, max_pending, ..usual };
                 let connection = {
                     let slot = self.arguments.session.slot.of(record.index);
-                    Connection::start(stdin, stdout, options, slot, on_end)?
+                    Connection::start(stdin, stdout, options, slot, record.frames.clone(), on_end)?
                 };
                 record.live().connection = Some(connection);
             }
@@ -505,9 +506,10 @@ impl Driver {
             stderr.drain();
             stderr.tail(TAIL)
         });
+        let (stderr_tail, frames) = (stderr_tail.into(), record.frames.last(LAST).into());
         let mut live = record.live();
         let exit = live.exit;
-        live.failure = Some(StartFailure { server: name.clone(), cause, message, exit, stderr_tail });
+        live.failure = Some(StartFailure { server: name.clone(), cause, message, exit, stderr_tail, frames });
         drop(live);
         let _ = parent.send_message(SessionMsg::Server(name, report));
     }

@@ -86,8 +86,13 @@ impl StderrLog {
         lock(&self.0.ring).lines(count)
     }
 
+    /// Lines that made room for newer ones.
+    pub(crate) fn dropped_lines(&self) -> u64 {
+        lock(&self.0.ring).dropped()
+    }
+
     /// The last `count` lines and then what comes, without a gap or a repetition, until the log ends. One that is too slow loses
-    /// lines, and is told how many.
+    /// lines, and so does one whose server writes more than a thousand a second; it is told how many. The last line of all is not lost.
     pub(crate) fn follow(&self, count: usize) -> Follower {
         lock(&self.0.ring).follow(count)
     }

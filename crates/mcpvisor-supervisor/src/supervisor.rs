@@ -252,13 +252,13 @@ impl Supervisor {
         mine.filter(|record| !record.has_ended()).map(|record| self.view(record)).collect()
     }
 
-    /// One session; where its key is free again and no generation is named, the last that held it.
+    /// One session, with `frames` their heads too; where its key is free again and no generation is named, the last that held it.
     ///
     /// # Errors
     /// `NotFound`, `StaleGeneration`.
-    pub async fn show(&self, target: Target) -> Result<SessionView, Failure> {
+    pub async fn show(&self, target: Target, frames: bool) -> Result<SessionView, Failure> {
         let record = self.resolve(target, true).await?;
-        Ok(self.view(&record))
+        Ok(record.full_view(self.core.clock, self.core.containment.kind(), frames))
     }
 
     async fn resolve(&self, target: Target, ended: bool) -> Result<Arc<SessionRecord>, Failure> {

@@ -82,7 +82,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "ls")]
     List(ListArgs),
     /// Show one session in full
-    Show(SessionArgs),
+    Show(ShowArgs),
     /// List the processes of sessions
     Ps(PsArgs),
     /// Show the daemon's state
@@ -253,6 +253,16 @@ pub(crate) struct SessionArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Which session
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: SessionRef,
+    /// Also what was last said to each server and by it: the heads of the frames
+    #[arg(long)]
+    pub(crate) frames: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct PsArgs {
     /// One session only
     #[arg(value_name = "KEY[@GEN]")]
@@ -279,12 +289,15 @@ pub(crate) struct CallArgs {
     pub(crate) session: SessionRef,
     /// The tool's name
     pub(crate) tool: String,
-    /// The tool's arguments: one JSON object, or values by name (JSON where they are, else text)
+    /// The tool's arguments: one JSON object, or values by name, which are read as the tool's schema says
     #[arg(value_name = "JSON | K=V")]
     pub(crate) arguments: Vec<String>,
     /// The server that has the tool
     #[arg(long, value_name = "NAME")]
     pub(crate) server: Option<mcpvisor_control::ServerName>,
+    /// Where images, sounds and other files of the result are saved; here where left out
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -137,6 +137,7 @@ fn call(
         tool: tool.to_owned(),
         arguments: Some(arguments),
         deadline_ms: None,
+        progress: false,
     };
     let result = ask(daemon, &params)?;
     let result: serde_json::Value =

@@ -3,6 +3,7 @@
 //! All text that comes from servers, clients or the daemon goes through [`escape`] before it reaches a terminal (G43).
 pub(crate) mod certificate;
 pub(crate) mod escape;
+pub(crate) mod frames;
 pub(crate) mod output;
 pub(crate) mod session;
 pub(crate) mod style;

@@ -14,7 +14,7 @@ mod copy;
 mod failure;
 mod link;
 mod request;
-mod signals;
+pub(crate) mod signals;
 mod status;
 mod streams;
 mod watch;

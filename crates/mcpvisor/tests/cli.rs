@@ -288,6 +288,75 @@ fn a_tool_gets_its_arguments_and_its_error_is_a_failure() {
 }
 
 #[test]
+fn a_value_that_does_not_fit_is_told_before_the_call() {
+    let says: Says = |id, _, _| {
+        let schema = json!({"properties": {"depth": {"type": "integer"}, "how": {"enum": ["up", "down"]}}});
+        say(id, &json!({"tools": [{"name": "t", "server": "s", "inputSchema": schema}]}))
+    };
+    for (argument, wanted) in [("depth=deep", "a whole number"), ("how=left", "one of \"up\", \"down\"")] {
+        let outcome = mcpvisor(&["call", "a", "t", argument, "--json"], says);
+        assert_eq!((outcome.status, outcome.asked.len()), (2, 1), "{argument}: {:?}", outcome.asked);
+        let message = outcome.json()["error"]["message"].to_string();
+        assert!(message.contains(&wanted.replace('"', "\\\"")), "{message}");
+    }
+}
+
+#[test]
+fn what_is_no_text_in_a_result_is_saved_and_the_rest_is_shown() {
+    let says: Says = |id, _, _| {
+        say(
+            id,
+            &json!({"content": [
+                {"type": "text", "text": "{\"n\": [1]}"},
+                {"type": "image", "mimeType": "image/png", "data": "AAEC"},
+                {"type": "resource", "resource": {"uri": "file:///x", "blob": "/w=="}},
+                {"type": "resource_link", "uri": "file:///y", "name": "y"},
+            ], "structuredContent": {"n": [1]}}),
+        )
+    };
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = dir.path().to_str().expect("it is UTF-8").to_owned();
+    std::fs::write(dir.path().join("a_b-1.png"), "mine").expect("it can be written");
+    let outcome = mcpvisor(&["call", "k", "a/b", "--output", &path], says);
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    assert_eq!(
+        outcome.stdout,
+        format!(
+            "[image: image/png, 3 bytes: saved as {path}/a_b-2.png]\n\
+             [resource: file:///x, 1 bytes: saved as {path}/a_b-3.bin]\n\
+             [resource: file:///y, y]\n{{\n  \"n\": [\n    1\n  ]\n}}\n"
+        )
+    );
+    assert_eq!(outcome.asked[0].1.get("progress"), None, "stderr is no terminal: nobody would see it");
+    assert_eq!(std::fs::read(dir.path().join("a_b-1.png")).expect("it is there"), b"mine");
+    assert_eq!(std::fs::read(dir.path().join("a_b-3.bin")).expect("it is there"), b"\xff");
+    // With --json the result is passed on, and nothing is saved.
+    let raw = mcpvisor(&["call", "k", "a/b", "--output", &path, "--json"], says);
+    assert_eq!((raw.status, &raw.json()["content"][1]["data"]), (0, &json!("AAEC")));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 3);
+    // A call may do what can't be done twice: a directory that is not there is told before it.
+    let nowhere = mcpvisor(&["call", "k", "a/b", "--output", "/nonexistent"], says);
+    assert_eq!((nowhere.status, nowhere.asked.len()), (2, 0), "{}", nowhere.stderr);
+}
+
+#[test]
+fn a_server_that_wants_input_first_is_a_failure_with_a_hint() {
+    let says: Says = |id, _, _| {
+        let request = json!({"method": "elicitation/create", "params": {"message": "Which\u{1b} one?"}});
+        say(
+            id,
+            &json!({"resultType": "input_required", "inputRequests": {"which": request}, "requestState": "x"}),
+        )
+    };
+    let outcome = mcpvisor(&["call", "a", "t"], says);
+    assert_eq!(outcome.status, 1);
+    assert_eq!(outcome.stdout, "input is required:\n  which: elicitation/create: Which\\x1b one?\n");
+    assert!(outcome.stderr.contains("was not carried out") && outcome.stderr.contains("mcpvisor attach a"));
+    let raw = mcpvisor(&["call", "a", "t", "--json"], says);
+    assert_eq!((raw.status, &raw.json()["requestState"], raw.stderr.as_str()), (1, &json!("x"), ""));
+}
+
+#[test]
 fn logs_that_follow_are_one_line_each() {
     let says: Says = |id, _, _| {
         let line =

@@ -1,6 +1,7 @@
 //! From the supervisor's views to the shapes of the control protocol, one file per shape.
 mod certificate;
 mod failure;
+mod frame;
 mod listings;
 mod names;
 mod session;

@@ -4,6 +4,7 @@ mod daemon;
 mod inspect;
 mod logs;
 mod open;
+mod progress;
 mod session;
 mod tools;
 

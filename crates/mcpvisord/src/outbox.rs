@@ -103,6 +103,12 @@ impl Outbox {
         }
     }
 
+    /// Little is queued.
+    pub(crate) fn is_low(&self) -> bool {
+        let state = self.state();
+        state.end.is_none() && state.bytes < LOW
+    }
+
     /// Nothing more is queued; what is gets written.
     pub(crate) fn finish(&self) {
         self.state().end.get_or_insert(End::Finish);

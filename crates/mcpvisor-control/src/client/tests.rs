@@ -35,7 +35,7 @@ impl Daemon {
 }
 
 fn show(key: &str) -> SessionShow {
-    SessionShow { key: key.parse().unwrap(), generation: None, user: None }
+    SessionShow { key: key.parse().unwrap(), generation: None, user: None, frames: false }
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! The death certificate of a session: each process, how it ended, and by what it is known that nothing remains.
+use super::frame::Frame;
 use super::words::{CloseOutcome, CloseReason, Proof, Stage};
 use crate::names::{ServerName, SessionKey};
 use schemars::JsonSchema;
@@ -135,4 +136,7 @@ pub struct StartFailure {
     pub exit: Option<Exit>,
     /// The end of what it wrote to stderr; what was not UTF-8 is replaced. Not escaped.
     pub stderr_tail: String,
+    /// The last frames before its end, at most 20, oldest first; left out where none passed through the daemon.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frames: Vec<Frame>,
 }

@@ -144,6 +144,32 @@ words! {
         Internal = "internal",
     }
 
+    /// Where a frame went.
+    FrameDirection {
+        /// To the server.
+        ToServer = "to_server",
+        /// From the server.
+        FromServer = "from_server",
+    }
+
+    /// What a frame was.
+    FrameKind {
+        /// It wants an answer.
+        Request = "request",
+        /// It wants none.
+        Notification = "notification",
+        /// An answer.
+        Response = "response",
+        /// An array of messages.
+        Batch = "batch",
+        /// No message.
+        Noise = "noise",
+        /// Longer than the longest line.
+        TooLong = "too_long",
+        /// A message of none of these kinds.
+        Other = "other",
+    }
+
     /// The rung of the ladder on which something ended.
     Stage {
         /// By itself, before a rung was reached.

@@ -1,7 +1,7 @@
 //! What the client says, on its way to the server: every byte passes, unless a call is refused.
 use super::own::{self, Because};
 use super::scan::{Class, Kind, Mark};
-use super::{Conversation, Element, Ended, Fate, HELD, INITIALIZE, Passed, Settled};
+use super::{Conversation, Element, Ended, Fate, HELD, INITIALIZE, Passed, Settled, Way};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -38,6 +38,9 @@ impl<P> Conversation<P> {
         if self.client_ended {
             return passed;
         }
+        if let Some(watch) = &mut self.watcher.0 {
+            watch.reads();
+        }
         let mut at = 0;
         while at < buffer.len() {
             let from = at;
@@ -54,8 +57,12 @@ impl<P> Conversation<P> {
                     None => break false,
                 }
             };
+            self.up.size += (at - from) as u64;
             let keep = if whole {
                 let keep = self.whole_from_client(&buffer[from..at], &mut admit, &mut passed);
+                if let (true, Some(watch)) = (keep, &mut self.watcher.0) {
+                    watch.line(Way::Up, &self.up.scanner.head(self.up.size));
+                }
                 self.up.next_line();
                 keep
             } else {

@@ -78,6 +78,21 @@ pub enum Kind {
     Other,
 }
 
+/// What is known of a line, and its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// What it begins with.
+    pub class: Class,
+    /// What it is, if it is a message.
+    pub kind: Kind,
+    /// Of a message: as [`Scanner::method`].
+    pub method: &'a [u8],
+    /// Of a message: as [`Scanner::id`].
+    pub id: &'a [u8],
+    /// Its LF included.
+    pub bytes: u64,
+}
+
 /// Where in its input the scanner has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
@@ -213,6 +228,16 @@ impl Scanner {
     #[must_use]
     pub fn method(&self) -> &[u8] {
         &self.method
+    }
+
+    /// The line that has ended, which had so many bytes.
+    #[must_use]
+    pub fn head(&self, bytes: u64) -> Head<'_> {
+        let (method, id) = match self.class {
+            Class::Message => (self.method(), self.id()),
+            _ => (&[][..], &[][..]),
+        };
+        Head { class: self.class, kind: self.kind(), method, id, bytes }
     }
 
     fn begin_line(&mut self) {

@@ -79,6 +79,56 @@ fn a_call_passes_is_counted_and_ends_with_its_answer() {
     assert_eq!((world.talk.in_flight(), &world.ended[..]), (0, &[Ended::Answered(1)][..]));
 }
 
+/// However the lines are cut into reads, a watcher hears of each once, with its size; of the client's only of those that pass.
+#[test]
+fn a_watcher_hears_of_each_line_once() {
+    type Heard = (Way, scan::Class, Kind, String, String, u64);
+    struct Ear(std::sync::Arc<std::sync::Mutex<Vec<Heard>>>);
+    impl Watch for Ear {
+        fn reads(&mut self) {}
+        fn line(&mut self, way: Way, head: &Head<'_>) {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let (method, id) = (text(head.method), text(head.id));
+            self.0.lock().unwrap().push((way, head.class, head.kind, method, id, head.bytes));
+        }
+    }
+    let up = "{\"method\":\"tools/call\",\"params\":{\"x\":[1]},\"id\":1}\n{\"method\":\"n\"}\n";
+    let down = "banner\n\n{\"result\":{\"id\":7},\"id\":1}\n[{\"id\":3}]\n";
+    for size in [1, 7, 1000] {
+        let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::<Heard>::new()));
+        let ours = std::sync::Arc::clone(&heard);
+        let mut world = World::new();
+        world.talk = Talk::new(100).watched(Box::new(Ear(ours)));
+        let pieces = |text: &str| -> Vec<String> {
+            text.as_bytes().chunks(size).map(|piece| String::from_utf8(piece.to_vec()).unwrap()).collect()
+        };
+        pieces(up).iter().for_each(|piece| world.client(piece));
+        pieces(down).iter().for_each(|piece| world.server(piece));
+        world.open = false;
+        world.client("{\"method\":\"late\",\"id\":2}\n");
+        let heard = std::mem::take(&mut *heard.lock().unwrap());
+        let told: Vec<_> = heard
+            .iter()
+            .map(|(way, class, kind, method, id, bytes)| {
+                (*way, *class, *kind, method.as_str(), id.as_str(), *bytes)
+            })
+            .collect();
+        let message = scan::Class::Message;
+        assert_eq!(
+            told,
+            [
+                (Way::Up, message, Kind::Request, "tools/call", "1", 50),
+                (Way::Up, message, Kind::Notification, "n", "", 15),
+                (Way::Down, scan::Class::Noise, Kind::Other, "", "", 7),
+                (Way::Down, scan::Class::Blank, Kind::Other, "", "", 1),
+                (Way::Down, message, Kind::Response, "", "1", 27),
+                (Way::Down, scan::Class::Batch, told[5].2, "", "", 11),
+            ],
+            "in pieces of {size}"
+        );
+    }
+}
+
 #[test]
 fn ids_keep_their_type_and_may_be_used_twice() {
     let mut world = World::new();

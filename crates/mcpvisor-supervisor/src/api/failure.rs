@@ -1,7 +1,9 @@
 //! Why a request was not done.
+use super::view::Frame;
 use mcpvisor_lifecycle::{ServerName, SessionId};
 use mcpvisor_process::Exit;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a server failed.
@@ -17,7 +19,9 @@ pub struct StartFailure {
     /// How its main process ended.
     pub exit: Option<Exit>,
     /// The end of its stderr, escaped.
-    pub stderr_tail: String,
+    pub stderr_tail: Arc<str>,
+    /// The last frames, at most 20.
+    pub frames: Arc<[Frame]>,
 }
 
 /// Why a request was not done. The daemon maps each to a kind of the control protocol.
@@ -110,6 +114,8 @@ pub enum Failure {
         exit: Option<Exit>,
         /// The end of its stderr, escaped.
         stderr_tail: String,
+        /// The last frames, at most 20.
+        frames: Arc<[Frame]>,
     },
     /// It can't be asked of this session.
     #[error("{0}")]

@@ -75,6 +75,50 @@ pub struct ServerView {
     pub last_error: Option<String>,
     /// What its state waits for.
     pub waits_for: Option<Waits>,
+    /// Lines of its stderr that are not kept any more, since newer ones came.
+    pub stderr_dropped: u64,
+    /// How it last failed, and what was said before: told where one session is asked for.
+    pub failure: Option<StartFailure>,
+    /// The last frames, where they were asked for and pass through the daemon.
+    pub frames: Option<Vec<Frame>>,
+}
+
+/// A frame that went to or came from a server; nothing of what it said.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// When its end had come.
+    pub at: SystemTime,
+    /// Where it went.
+    pub to_server: bool,
+    /// What it was.
+    pub kind: FrameKind,
+    /// Its method; of an answer the request's, where that is known. Cut to 64 bytes, not escaped.
+    pub method: Option<String>,
+    /// Its id as JSON text, cut to 30 bytes.
+    pub id: Option<String>,
+    /// Its size.
+    pub bytes: u64,
+    /// Of an answer: since its request.
+    pub latency: Option<Duration>,
+}
+
+/// What a frame was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    /// Wants an answer.
+    Request,
+    /// Wants none.
+    Notification,
+    /// An answer.
+    Response,
+    /// An array of messages.
+    Batch,
+    /// No message.
+    Noise,
+    /// Over the longest line.
+    TooLong,
+    /// A message of none of these kinds.
+    Other,
 }
 
 /// What a state waits for.

@@ -16,6 +16,7 @@ pub(crate) use end::End;
 pub(in crate::relay) use end::Read;
 
 use super::shared::lock;
+use crate::frames::FrameLog;
 use crate::gate::{Gate, Permit};
 use down::Attached;
 use mcpvisor_mcp::relay::{Because, Conversation, Counters, Ended};
@@ -58,6 +59,15 @@ pub(crate) enum OnLeave {
     Server(Duration, Box<dyn FnOnce() + Send>),
 }
 
+/// What a relay is held to.
+pub(crate) struct Terms {
+    pub(crate) gate: Gate,
+    /// The most calls of the client in flight.
+    pub(crate) most_calls: Option<usize>,
+    /// Where its frames are noted.
+    pub(crate) frames: FrameLog,
+}
+
 /// How a client ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientEnd {
@@ -79,6 +89,7 @@ pub(crate) enum Taken {
 struct Shared {
     state: Mutex<State>,
     gate: Gate,
+    frames: FrameLog,
     /// There is something to write to the server, or an end.
     wake_up: Notify,
     /// There is something to write to the client, or an end.
@@ -112,8 +123,7 @@ struct ClientState {
 }
 
 impl Relay {
-    /// Takes the daemon's ends of the server's pipes, which are non-blocking, and starts on the current runtime. At most `most_calls` of
-    /// the client's are in flight. A `client` that is there already hears the server's first byte. `on_end` is called once when stdout has ended or can't be read any more, after every pending call has
+    /// Takes the daemon's ends of the server's pipes, which are non-blocking, and starts on the current runtime. A `client` that is there already hears the server's first byte. `on_end` is called once when stdout has ended or can't be read any more, after every pending call has
     /// been answered; not after [`Relay::end`].
     ///
     /// # Errors
@@ -121,16 +131,17 @@ impl Relay {
     pub(crate) fn start(
         stdin: OwnedFd,
         stdout: OwnedFd,
-        gate: Gate,
-        most_calls: Option<usize>,
+        terms: Terms,
         client: Option<Client>,
         on_leave: OnLeave,
         on_end: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Self> {
+        let Terms { gate, most_calls, frames } = terms;
         let (attach, attached) = oneshot::channel();
+        let watch = Box::new(frames.watch());
         let stdout = End::reading(stdout)?;
         let state = State {
-            talk: Conversation::new(most_calls.unwrap_or(MOST_CALLS)),
+            talk: Conversation::new(most_calls.unwrap_or(MOST_CALLS)).watched(watch),
             stdin: Some(End::writing(stdin)?),
             attach: Some(attach),
             closing: false,
@@ -143,6 +154,7 @@ impl Relay {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             gate,
+            frames,
             wake_up: Notify::new(),
             wake_down: Notify::new(),
             quiet: Notify::new(),

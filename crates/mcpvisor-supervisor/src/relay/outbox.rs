@@ -1,6 +1,7 @@
 //! Lines on their way to a server or a client.
 use super::exclusive::End;
 use super::shared::{Shared, lock};
+use crate::frames::FrameLog;
 use mcpvisor_mcp::RequestNumber;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
@@ -32,6 +33,8 @@ pub(super) struct Outbox {
     max_bytes: usize,
     closing: bool,
     dropped: u64,
+    /// Where the lines are noted, if they are.
+    frames: Option<FrameLog>,
 }
 
 struct Line {
@@ -59,7 +62,14 @@ impl Outbox {
             max_bytes,
             closing: false,
             dropped: 0,
+            frames: None,
         }
+    }
+
+    /// The same in front of a server, whose frames are noted as they are queued.
+    pub(super) fn noting(mut self, frames: FrameLog) -> Self {
+        self.frames = Some(frames);
+        self
     }
 
     /// Queues a line: a request, or with `None` a line of our own. False if there is no room: a request is then to be refused, and
@@ -73,6 +83,9 @@ impl Outbox {
         if !fits || self.pipe.is_none() || self.closing {
             self.dropped += u64::from(request.is_none());
             return false;
+        }
+        if let Some(frames) = &self.frames {
+            frames.said(&bytes, request);
         }
         self.bytes += bytes.len();
         self.lines.push_back(Line { bytes, request });

@@ -115,6 +115,7 @@ impl Shared {
         let Some(plain) = PlainAnswer::read(line) else { return false };
         let taken = lock(&self.state).peer.take_plain(&plain, |waiter| matches!(waiter, Waiter::Client(..)));
         let Some(Waiter::Client(client, call)) = taken else { return false };
+        self.frames.answered(plain.raw_id, line.len() + 1);
         let answer = Answer::Unread { line, raw_id: plain.raw_id };
         let later = smallvec![Later::Answered(client, call, answer)];
         self.tell_client(later, heard);
@@ -132,6 +133,7 @@ impl Shared {
                         continue;
                     }
                     let message = Message::parse(line);
+                    self.frames.heard(&message, line.len() + 1);
                     let mut state = lock(&self.state);
                     let events = state.peer.handle_message(&message, line);
                     let later = self.handle(&mut state, events);
@@ -139,6 +141,7 @@ impl Shared {
                     self.tell_client(later, &mut heard);
                 }
                 Frame::TooLong(over) => {
+                    self.frames.too_long(over.bytes);
                     let mut state = lock(&self.state);
                     let events = state.peer.handle_too_long(&over, self.options.max_line);
                     let later = self.handle(&mut state, events);

@@ -4,6 +4,7 @@ use super::exclusive::End;
 use super::outbox::{Flush, Outbox};
 use super::reader::Reader;
 use super::{CallError, ConnectionOptions, ConnectionStats};
+use crate::frames::FrameLog;
 use mcpvisor_mcp::endpoint::CallKey;
 use mcpvisor_mcp::peer::{Asked, Events, NotReady, Sent, Told as Notification};
 use mcpvisor_mcp::splice::{Span, splice};
@@ -53,6 +54,8 @@ pub(super) struct Shared {
     pub(super) handshake: watch::Sender<Option<Result<Negotiated, HandshakeError>>>,
     /// Where the session's client is, if one is attached.
     slot: Slot,
+    /// Its lock is taken under any other.
+    pub(super) frames: FrameLog,
     tasks: Mutex<Vec<AbortHandle>>,
     /// In which it was started: says whose it is.
     span: tracing::Span,
@@ -90,6 +93,7 @@ impl Shared {
         stdout: Arc<pipe::Receiver>,
         options: ConnectionOptions,
         slot: Slot,
+        frames: FrameLog,
         on_end: Box<dyn FnOnce() + Send>,
     ) -> Self {
         Self {
@@ -97,7 +101,8 @@ impl Shared {
             reader: Mutex::new(Reader::new(stdout, options.max_line, on_end)),
             state: Mutex::new(State {
                 peer: Peer::default(),
-                outbox: Outbox::new(stdin, options.max_queued_lines, options.max_queued_bytes),
+                outbox: Outbox::new(stdin, options.max_queued_lines, options.max_queued_bytes)
+                    .noting(frames.clone()),
                 over: None,
                 lists: Default::default(),
                 tells_changes: false,
@@ -110,6 +115,7 @@ impl Shared {
             listing: tokio::sync::Mutex::new(()),
             handshake: watch::Sender::new(None),
             slot,
+            frames,
             tasks: Mutex::new(Vec::new()),
             span: tracing::Span::current(),
         }

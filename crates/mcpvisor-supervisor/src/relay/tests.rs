@@ -49,8 +49,15 @@ async fn pipes_that_would_block_are_refused() {
     let blocking = || pipe_with(PipeFlags::CLOEXEC).unwrap();
     for ((_, stdin), (stdout, _)) in [(blocking(), nonblocking()), (nonblocking(), blocking())] {
         assert!(
-            Connection::start(stdin, stdout, ConnectionOptions::default(), Slot::default(), Box::new(|| ()))
-                .is_err()
+            Connection::start(
+                stdin,
+                stdout,
+                ConnectionOptions::default(),
+                Slot::default(),
+                FrameLog::default(),
+                Box::new(|| ())
+            )
+            .is_err()
         );
     }
 }

@@ -1,6 +1,6 @@
 //! An exclusive server's relay.
 use super::{Driver, ServerMsg};
-use crate::relay::exclusive::{Client, End, OnLeave, Relay};
+use crate::relay::exclusive::{Client, End, OnLeave, Relay, Terms};
 use crate::session_actor::SessionMsg;
 use mcpvisor_lifecycle::Incarnation;
 use ractor::ActorRef;
@@ -33,9 +33,12 @@ impl Driver {
             OnLeave::Server(self.arguments.session.drain, Box::new(tell))
         };
         let record = &self.arguments.record;
-        let gate = self.arguments.session.gate.clone();
-        let most_calls = record.spec.max_in_flight;
-        let relay = Relay::start(stdin, stdout, gate, most_calls, client, on_leave, on_end)?;
+        let terms = Terms {
+            gate: self.arguments.session.gate.clone(),
+            most_calls: record.spec.max_in_flight,
+            frames: record.frames.clone(),
+        };
+        let relay = Relay::start(stdin, stdout, terms, client, on_leave, on_end)?;
         record.live().relay = Some(relay);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The last lines, within bounds, and those who follow them.
 use mcpvisor_mcp::text::push_escaped;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
@@ -13,6 +13,8 @@ pub(super) const MAX_BYTES: usize = 64 << 10;
 pub(super) const MAX_LINE: usize = 8 << 10;
 /// How many lines a follower may lag behind.
 const MAX_LAG: usize = 256;
+/// How many lines a follower is told in a second, and as many at once: a server that floods costs its followers, and us, no more.
+const PACE: u32 = 1000;
 /// A buffer for an unfinished line that is larger than this is given back.
 const KEEP: usize = 512;
 
@@ -39,8 +41,10 @@ pub(super) struct Ring {
 #[derive(Debug)]
 struct Followed {
     lines: mpsc::Sender<StderrLine>,
-    /// Lines that did not fit since the last that did.
+    /// Lines that did not fit, or came too fast, since the last that was told.
     lost: u64,
+    pace: Pace,
+    last: Arc<OnceLock<StderrLine>>,
 }
 
 /// A stream of lines. Dropping it ends it.
@@ -48,15 +52,41 @@ struct Followed {
 pub(crate) struct Follower {
     backlog: VecDeque<StderrLine>,
     lines: mpsc::Receiver<StderrLine>,
+    /// The log's last line, where that was lost: it is told all the same. None once it was.
+    last: Option<Arc<OnceLock<StderrLine>>>,
 }
 
 impl Follower {
     /// The next line; `None` once the log has ended and all of it was given. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<StderrLine> {
-        match self.backlog.pop_front() {
-            Some(line) => Some(line),
-            None => self.lines.recv().await,
+        if let Some(line) = self.backlog.pop_front() {
+            return Some(line);
         }
+        match self.lines.recv().await {
+            Some(line) => Some(line),
+            None => self.last.take().and_then(|last| last.get().cloned()),
+        }
+    }
+}
+
+/// How many lines may still be told: what was used comes back with time.
+#[derive(Debug)]
+struct Pace {
+    left: f64,
+    since: SystemTime,
+}
+
+impl Pace {
+    fn new(now: SystemTime) -> Self {
+        Self { left: f64::from(PACE), since: now }
+    }
+
+    fn allows(&mut self, now: SystemTime) -> bool {
+        // A clock that was set back gives nothing and takes nothing.
+        let past = now.duration_since(self.since).unwrap_or_default();
+        self.since = now;
+        self.left = f64::from(PACE).min(self.left + past.as_secs_f64() * f64::from(PACE));
+        self.left >= 1.0
     }
 }
 
@@ -103,9 +133,16 @@ impl Ring {
             self.partial = Vec::new();
         }
         for follower in &mut self.followers {
+            if !follower.pace.allows(at) {
+                follower.lost += 1;
+                continue;
+            }
             let line = StderrLine { dropped: follower.lost, ..line.clone() };
             match follower.lines.try_send(line) {
-                Ok(()) => follower.lost = 0,
+                Ok(()) => {
+                    follower.lost = 0;
+                    follower.pace.left -= 1.0;
+                }
                 Err(TrySendError::Full(_)) => follower.lost += 1,
                 Err(TrySendError::Closed(_)) => {}
             }
@@ -127,7 +164,11 @@ impl Ring {
                 self.finish_line(at);
             }
             self.partial = Vec::new();
-            self.followers = Vec::new();
+            for follower in std::mem::take(&mut self.followers) {
+                if let (1.., Some(last)) = (follower.lost, self.lines.back()) {
+                    let _ = follower.last.set(StderrLine { dropped: follower.lost - 1, ..last.clone() });
+                }
+            }
         }
     }
 
@@ -149,10 +190,12 @@ impl Ring {
     pub(super) fn follow(&mut self, count: usize) -> Follower {
         let (sender, receiver) = mpsc::channel(MAX_LAG);
         let backlog = self.last(count);
+        let last = Arc::new(OnceLock::new());
         if !self.ended {
-            self.followers.push(Followed { lines: sender, lost: 0 });
+            let (pace, last) = (Pace::new(SystemTime::now()), Arc::clone(&last));
+            self.followers.push(Followed { lines: sender, lost: 0, pace, last });
         }
-        Follower { backlog, lines: receiver }
+        Follower { backlog, lines: receiver, last: Some(last) }
     }
 
     fn last(&self, count: usize) -> VecDeque<StderrLine> {

@@ -175,6 +175,45 @@ async fn a_slow_follower_is_told_what_it_lost() {
     log.close();
 }
 
+/// G39: a flood goes to those who follow it at a pace, and what it leaves out is counted; the last words are told in any case.
+#[tokio::test]
+async fn a_flood_is_thinned_for_its_followers() {
+    let mut ring = ring::Ring::default();
+    let mut follower = ring.follow(0);
+    let start = SystemTime::now();
+    let (mut told, mut dropped) = (0, 0);
+    for number in 0..5000 {
+        // A fifth of a second for all of them.
+        ring.push(format!("{number}\n").as_bytes(), start + Duration::from_micros(number * 40));
+        if let Some(line) = next_at_once(&mut follower) {
+            (told, dropped) = (told + 1, dropped + line.dropped);
+        }
+    }
+    assert!((1000..=1300).contains(&told), "{told} lines of 5000 were told");
+    ring.push(b"later\n", start + Duration::from_secs(9));
+    let line = next_at_once(&mut follower).unwrap();
+    assert_eq!((&line.bytes[..], told + 1 + dropped + line.dropped), (&b"later"[..], 5001));
+    // The server dies of it.
+    for number in 0..5000 {
+        ring.push(format!("{number}\n").as_bytes(), start + Duration::from_secs(9));
+        next_at_once(&mut follower);
+    }
+    ring.push(b"panic: out of memory", start + Duration::from_secs(9));
+    ring.end(start + Duration::from_secs(9));
+    let last = follower.next().await.unwrap();
+    assert_eq!((&last.bytes[..], last.dropped), (&b"panic: out of memory"[..], 4001));
+    assert_eq!(follower.next().await, None);
+}
+
+fn next_at_once(follower: &mut Follower) -> Option<StderrLine> {
+    use std::task::{Context, Poll, Waker};
+    let mut next = std::pin::pin!(tokio::task::coop::unconstrained(follower.next()));
+    match next.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(line) => line,
+        Poll::Pending => None,
+    }
+}
+
 #[tokio::test]
 async fn the_end_of_the_stream_ends_followers() {
     let (log, server) = log();

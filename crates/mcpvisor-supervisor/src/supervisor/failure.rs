@@ -1,5 +1,6 @@
 //! What a refusal of the registry, or an end of a call, is called outside.
 use crate::api::Failure;
+use crate::frames::LAST;
 use crate::record::SessionRecord;
 use crate::relay::CallError;
 use mcpvisor_lifecycle::ServerName;
@@ -53,11 +54,13 @@ pub(super) fn call_failure(error: CallError, server: &ServerName, record: &Sessi
         CallError::BadAnswer(what) => Failure::BadAnswer { server: server.clone(), what },
         CallError::Overloaded => Failure::Overloaded,
         CallError::ServerExited => {
-            let (exit, stderr_tail) = match record.server(server) {
-                Some(server) => (server.exit(), server.stderr_tail(CALL_TAIL)),
-                None => (None, String::new()),
+            let (exit, stderr_tail, frames) = match record.server(server) {
+                Some(server) => {
+                    (server.exit(), server.stderr_tail(CALL_TAIL), server.frames.last(LAST).into())
+                }
+                None => (None, String::new(), [].into()),
             };
-            Failure::ServerExited { server: server.clone(), exit, stderr_tail }
+            Failure::ServerExited { server: server.clone(), exit, stderr_tail, frames }
         }
         // The server's fault, and not the caller's.
         error => Failure::Unsupported(error.to_string()),

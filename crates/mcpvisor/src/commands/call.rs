@@ -1,14 +1,28 @@
 //! `tools` and `call`.
+mod arguments;
+mod files;
+mod progress;
+
 use super::failure::Failure;
 use super::wire::{Wire, deadline_ms};
 use super::{Done, Status, tell};
 use crate::cli::{CallArgs, Globals, SessionArgs};
 use crate::render::{output, tools as render};
-use mcpvisor_control::SessionRef;
+use crate::run::context::Context;
+use crate::run::signals::Signals;
+use arguments::Given;
+use files::Files;
 use mcpvisor_control::params::{ToolCall, ToolList};
-use mcpvisor_control::results::Tool;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value};
+use mcpvisor_control::results::{ProgressNotification, Tool};
+use mcpvisor_control::{Message, SessionRef, method};
+use progress::Line;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the daemon may take to say that a call is cancelled.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 fn list_of(session: &SessionRef, globals: &Globals) -> ToolList {
     ToolList { key: session.key.clone(), generation: session.generation, user: globals.user }
@@ -35,6 +49,11 @@ pub(crate) fn tools(args: &SessionArgs, globals: &Globals) -> Done {
 pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
     let doing = format!("call {} of session {}", args.tool, args.session);
     let given = Given::read(&args.arguments).map_err(|error| Failure::usage(&doing, error))?;
+    let directory = args.output.as_deref().unwrap_or(Path::new("."));
+    if !directory.is_dir() {
+        // Told before the call and not after it: a call may do what can't be done twice.
+        return Err(Failure::usage(&doing, format!("{} is no directory", directory.display())));
+    }
     let mut wire = Wire::connect(&doing, globals)?;
     let arguments = match given {
         Given::Nothing => None,
@@ -46,9 +65,10 @@ pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
                 tool.name == args.tool && args.server.as_ref().is_none_or(|server| *server == tool.server)
             };
             let schema = tools.iter().find(meant).map(|tool| &tool.input_schema);
-            Some(to_raw_value(&object(&pairs, schema)).map_err(|error| Failure::other(&doing, error))?)
+            Some(arguments::object(&pairs, schema).map_err(|error| Failure::usage(&doing, error))?)
         }
     };
+    let mut line = Line::for_stderr(globals);
     let request = ToolCall {
         key: args.session.key.clone(),
         generation: args.session.generation,
@@ -57,116 +77,68 @@ pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
         tool: args.tool.clone(),
         arguments,
         deadline_ms: deadline_ms(globals),
+        progress: line.is_shown(),
     };
-    let raw = wire.call(&doing, &request)?.raw;
+    let raw = carry_out(&mut wire, &doing, &request, &mut line)?;
+    drop(line);
     let result: Value = serde_json::from_str(raw.get()).map_err(|error| Failure::other(&doing, error))?;
+    let wants_input = result.get("resultType").and_then(Value::as_str) == Some("input_required");
+    let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
+    let mut files = Files::new(directory, &args.tool);
     if globals.json {
         output::json(&raw);
+    } else if wants_input {
+        output::text(&render::input_required(&result));
     } else {
-        output::text(&render::result(&result));
+        output::text(&render::result(&result, &mut |file| files.save(file)));
     }
-    let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
-    if is_error && !globals.json && !globals.quiet {
-        output::note("the tool says that this is an error");
+    if !globals.json && !globals.quiet {
+        if wants_input {
+            output::note("the tool was not carried out: it wants input first, which `call` can't give");
+            output::help(&format!(
+                "`mcpvisor attach {}` is an endpoint for a client that can ask a person",
+                args.session.key
+            ));
+        } else if is_error {
+            output::note("the tool says that this is an error");
+        }
     }
-    Ok(if is_error { Status::Failed } else { Status::Done })
+    let failed = is_error || wants_input || files.have_failed();
+    Ok(if failed { Status::Failed } else { Status::Done })
 }
 
-/// The arguments, as they were given.
-#[derive(Debug)]
-enum Given {
-    Nothing,
-    /// One JSON object: passed on as it is.
-    Object(Box<RawValue>),
-    /// Values by name.
-    Named(Vec<(String, String)>),
-}
-
-impl Given {
-    fn read(arguments: &[String]) -> Result<Self, String> {
-        match arguments {
-            [] => Ok(Self::Nothing),
-            [one] if one.trim_start().starts_with('{') => {
-                let object = |error| format!("the arguments are not a JSON object: {error}");
-                serde_json::from_str::<Map<String, Value>>(one).map_err(object)?;
-                RawValue::from_string(one.trim().to_owned()).map(Self::Object).map_err(object)
+/// Asks, shows the progress, and gives the result as it came. A signal cancels the call at its server.
+fn carry_out(
+    wire: &mut Wire,
+    doing: &str,
+    request: &ToolCall,
+    line: &mut Line,
+) -> Result<Box<RawValue>, Failure> {
+    let other = |error| Failure::other(doing, error);
+    let ignored = Context::of_this_process().map_err(other)?.ignored_signals;
+    let signals = Signals::catch(&ignored).map_err(other)?;
+    let asked = wire.send(doing, request)?;
+    loop {
+        match wire.wait_message_or(doing, signals.descriptor())? {
+            None => {
+                let signal = signals.received().unwrap_or_default();
+                signals.forget();
+                // Another one ends the wait.
+                wire.cancel(doing, &asked, PATIENCE, signals.descriptor());
+                return Err(Failure::interrupted(doing, signal));
             }
-            named => {
-                let mut pairs: Vec<(String, String)> = Vec::new();
-                for argument in named {
-                    let Some((name, value)) = argument.split_once('=').filter(|(name, _)| !name.is_empty())
-                    else {
-                        return Err(format!("{argument:?} is neither a JSON object nor NAME=VALUE"));
-                    };
-                    if pairs.iter().any(|(other, _)| other == name) {
-                        return Err(format!("{name:?} is given twice"));
-                    }
-                    pairs.push((name.to_owned(), value.to_owned()));
+            Some(Message::Notification { method, params: Some(params) }) if method == method::PROGRESS => {
+                let told = serde_json::from_str::<ProgressNotification>(params.get());
+                if let Ok(told) = told.as_ref().map_err(drop)
+                    && told.request_id == asked
+                {
+                    line.show(&told.progress);
                 }
-                Ok(Self::Named(pairs))
             }
+            Some(Message::Response { id, result }) if id.is_none() || id.as_ref() == Some(&asked) => {
+                return result.map_err(|error| Failure::refused(doing, error));
+            }
+            Some(_) => {}
         }
-    }
-}
-
-fn object(pairs: &[(String, String)], schema: Option<&Value>) -> Map<String, Value> {
-    let properties = schema.and_then(|schema| schema.get("properties"));
-    let value = |(name, text): &(String, String)| {
-        let kind = properties.and_then(|all| all.get(name)).and_then(|property| property.get("type"));
-        (name.clone(), value(text, kind))
-    };
-    pairs.iter().map(value).collect()
-}
-
-/// JSON where it is JSON and the schema does not ask for text only; else text.
-fn value(text: &str, kind: Option<&Value>) -> Value {
-    let is_text = match kind {
-        Some(Value::String(kind)) => kind == "string",
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "string") && !kinds.iter().any(is_other),
-        _ => false,
-    };
-    let json = || serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
-    if is_text { Value::String(text.to_owned()) } else { json() }
-}
-
-fn is_other(kind: &Value) -> bool {
-    kind != "string" && kind != "null"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn read(arguments: &[&str]) -> Result<Given, String> {
-        Given::read(&arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn arguments_are_one_object_or_values_by_name() {
-        assert!(matches!(read(&[]), Ok(Given::Nothing)));
-        // Numbers that no float can hold pass as they are.
-        let Ok(Given::Object(raw)) = read(&[" {\"a\": 12345678901234567890123} "]) else { panic!() };
-        assert_eq!(raw.get(), "{\"a\": 12345678901234567890123}");
-        assert!(matches!(read(&["a=1", "b={}"]), Ok(Given::Named(pairs)) if pairs.len() == 2));
-        for bad in [vec!["{"], vec!["[1]"], vec!["=1"], vec!["a=1", "a=2"], vec!["{}", "a=1"]] {
-            assert!(read(&bad).is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn the_schema_tells_text_from_json() {
-        let schema = json!({"properties": {"s": {"type": "string"}, "n": {"type": "number"},
-            "o": {"type": ["string", "null"]}, "e": {"type": ["string", "number"]}}});
-        let pairs: Vec<_> = ["s=1", "n=1", "o=2", "e=3", "u=true", "v=x y", "w={\"a\":[1]}"]
-            .iter()
-            .map(|pair| pair.split_once('=').unwrap())
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
-        let object = Value::Object(object(&pairs, Some(&schema)));
-        assert_eq!(
-            object,
-            json!({"s": "1", "n": 1, "o": "2", "e": 3, "u": true, "v": "x y", "w": {"a": [1]}})
-        );
     }
 }

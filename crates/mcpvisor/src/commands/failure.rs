@@ -2,12 +2,12 @@
 use crate::cli::Globals;
 use crate::render::certificate::{exit_text, indent, stderr_tail};
 use crate::render::style::Style;
-use crate::render::{escape, output};
+use crate::render::{escape, frames, output};
 use mcpvisor_control::blocking;
 use mcpvisor_control::results::Exit;
 use mcpvisor_control::socket::NoDaemon;
 use mcpvisor_control::{ErrorKind, ErrorObject};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::io;
@@ -29,6 +29,8 @@ enum Cause {
     Refused(Box<ErrorObject>),
     /// The daemon did not answer within `--timeout`.
     TimedOut,
+    /// This process was told to leave, by this signal.
+    Interrupted(u8),
     Other(String),
 }
 
@@ -52,6 +54,10 @@ impl Failure {
         Self { doing: doing.into(), cause: Cause::Refused(Box::new(error)) }
     }
 
+    pub(crate) fn interrupted(doing: impl Into<String>, signal: u8) -> Self {
+        Self { doing: doing.into(), cause: Cause::Interrupted(signal) }
+    }
+
     pub(crate) fn other(doing: impl Into<String>, cause: impl Display) -> Self {
         Self { doing: doing.into(), cause: Cause::Other(cause.to_string()) }
     }
@@ -70,6 +76,7 @@ impl Failure {
         match &self.cause {
             Cause::Refused(error) => Some(error.kind()),
             Cause::TimedOut => Some(ErrorKind::DeadlineExceeded),
+            Cause::Interrupted(_) => Some(ErrorKind::Cancelled),
             _ => None,
         }
     }
@@ -80,6 +87,7 @@ impl Failure {
             Cause::NoDaemon(_) => 6,
             Cause::Refused(error) => error.kind().exit_status(),
             Cause::TimedOut => ErrorKind::DeadlineExceeded.exit_status(),
+            Cause::Interrupted(signal) => 128 + signal,
             Cause::Other(_) => 1,
         }
     }
@@ -110,6 +118,7 @@ impl Failure {
             }
             Cause::Refused(error) => (error.kind().as_str(), error.data.details.clone()),
             Cause::TimedOut => (ErrorKind::DeadlineExceeded.as_str(), Map::new()),
+            Cause::Interrupted(_) => (ErrorKind::Cancelled.as_str(), Map::new()),
             Cause::Other(_) => (ErrorKind::Internal.as_str(), Map::new()),
         };
         serde_json::json!({ "kind": kind, "message": self.message(), "data": data })
@@ -121,6 +130,10 @@ impl Failure {
             Cause::NoDaemon(error) => error.to_string(),
             Cause::Refused(error) => error.message.clone(),
             Cause::TimedOut => "the daemon did not answer in time".to_owned(),
+            Cause::Interrupted(signal) => match Exit::from_signal(i32::from(*signal)) {
+                Exit::Signal(name) => format!("it was cancelled by SIG{name}"),
+                Exit::Code(_) => "it was cancelled".to_owned(),
+            },
         }
     }
 
@@ -151,7 +164,7 @@ impl Failure {
             ),
             Cause::Refused(error) => help(error),
             Cause::TimedOut => Some(LONGER.to_owned()),
-            Cause::Usage(_) | Cause::Other(_) => None,
+            Cause::Usage(_) | Cause::Interrupted(_) | Cause::Other(_) => None,
         }
     }
 }
@@ -160,7 +173,7 @@ impl Failure {
 const LONGER: &str =
     "ask again with a longer `--timeout`; an open that was given up is undone, a close goes on";
 
-/// Which server, how it ended, and the end of its stderr.
+/// Which server, how it ended, the end of its stderr, and what was last said.
 fn details(error: &ErrorObject) -> String {
     let text = |name: &str| error.detail(name).and_then(Value::as_str);
     let mut details = String::new();
@@ -171,6 +184,8 @@ fn details(error: &ErrorObject) -> String {
     if let Some(tail) = text("stderr_tail").filter(|tail| !tail.is_empty()) {
         details += &stderr_tail(tail);
     }
+    let frames = error.detail("frames").and_then(|frames| Vec::deserialize(frames).ok());
+    details += &frames::last(&frames.unwrap_or_default());
     if let Some(report) = text("report").filter(|_| error.kind() == ErrorKind::InvalidConfiguration) {
         report.lines().for_each(|line| details += &format!("{}\n", escape::line(line)));
     }

@@ -1,7 +1,7 @@
 //! `list`, `show`, `ps`, `status`: what there is.
 use super::wire::Wire;
 use super::{Done, Status, tell};
-use crate::cli::{Globals, ListArgs, PsArgs, SessionArgs};
+use crate::cli::{Globals, ListArgs, PsArgs, ShowArgs};
 use crate::render::{output, session};
 use mcpvisor_control::params;
 
@@ -23,13 +23,14 @@ pub(crate) fn list(args: &ListArgs, globals: &Globals) -> Done {
     Ok(Status::Done)
 }
 
-pub(crate) fn show(args: &SessionArgs, globals: &Globals) -> Done {
+pub(crate) fn show(args: &ShowArgs, globals: &Globals) -> Done {
     let doing = format!("show session {}", args.session);
     let mut wire = Wire::connect(&doing, globals)?;
     let request = params::SessionShow {
         key: args.session.key.clone(),
         generation: args.session.generation,
         user: globals.user,
+        frames: args.frames,
     };
     let answer = wire.call(&doing, &request)?;
     if globals.json {

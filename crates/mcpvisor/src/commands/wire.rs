@@ -7,6 +7,7 @@ use mcpvisor_control::socket::{self, Surroundings};
 use mcpvisor_control::{Call, Id, Message};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// An answer, as it came and understood.
@@ -82,6 +83,29 @@ impl Wire {
     /// The next message.
     pub(crate) fn wait_message(&mut self, doing: &str) -> Result<Message, Failure> {
         self.connection.wait_message().map_err(|error| Failure::of_connection(doing, error))
+    }
+
+    /// The next message; None where `other` is readable first.
+    pub(crate) fn wait_message_or(
+        &mut self,
+        doing: &str,
+        other: BorrowedFd<'_>,
+    ) -> Result<Option<Message>, Failure> {
+        self.connection.wait_message_or(other).map_err(|error| Failure::of_connection(doing, error))
+    }
+
+    /// Gives a request up, and waits for its answer, which tells that it is undone: no longer than this, and no longer than until
+    /// `other` is readable.
+    pub(crate) fn cancel(&mut self, doing: &str, id: &Id, patience: Duration, other: BorrowedFd<'_>) {
+        if self.connection.cancel(id).is_err() {
+            return;
+        }
+        self.connection.set_deadline(Some(Instant::now() + patience));
+        while let Ok(Some(message)) = self.wait_message_or(doing, other) {
+            if matches!(message, Message::Response { id: Some(of), .. } if of == *id) {
+                return;
+            }
+        }
     }
 
     /// Waits until the daemon has ended the connection.

@@ -1,5 +1,6 @@
 //! The death certificate, for people.
 use super::escape;
+use super::frames;
 use super::style::Style;
 use super::table::table;
 use super::units;
@@ -130,14 +131,14 @@ pub(crate) fn exit_text(exit: &Exit) -> String {
     }
 }
 
-/// Why a server did not start, and the end of its stderr.
+/// Why a server did not start or stay, the end of its stderr, and what was last said.
 pub(crate) fn start_failure(failure: &StartFailure) -> String {
     let mut text = format!("server {} failed: {}", failure.server, escape::line(&failure.message));
     if let Some(exit) = &failure.exit {
         text += &format!(" ({})", exit_text(exit));
     }
     text.push('\n');
-    text + &stderr_tail(&failure.stderr_tail)
+    text + &stderr_tail(&failure.stderr_tail) + &indent(&frames::last(&failure.frames))
 }
 
 /// The end of a server's stderr, marked as such.

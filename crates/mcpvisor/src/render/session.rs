@@ -1,10 +1,11 @@
 //! Sessions, processes and the daemon's state, for people.
-use super::certificate::{indent, start_failure};
+use super::certificate::{indent, start_failure, stderr_tail};
 use super::escape;
+use super::frames;
 use super::style::Style;
 use super::table::{or_none, table};
 use super::units::{bytes, count, span};
-use mcpvisor_control::results::{Process, Server, Session, SessionState, Status};
+use mcpvisor_control::results::{Frame, Process, Server, Session, SessionState, Status};
 
 fn state(session: SessionState, style: Style) -> String {
     match session {
@@ -83,11 +84,29 @@ pub(crate) fn session(session: &Session, style: Style) -> String {
         ]
     });
     text += &indent(&table(style, &header, rows));
-    text + &session.servers.iter().map(remarks).collect::<String>()
+    let told = session.failure.as_ref().map(|failure| &failure.server);
+    for server in &session.servers {
+        text += &remarks(server, told == Some(&server.name));
+        if let Some(frames) = &server.frames {
+            text += &last_frames(server, frames, style);
+        }
+    }
+    text
+}
+
+/// Those that are kept, and of a session that has ended those of its failure.
+fn last_frames(server: &Server, kept: &[Frame], style: Style) -> String {
+    let failure = server.last_failure.as_ref().map(|failure| failure.frames.as_slice());
+    let frames = if kept.is_empty() { failure.unwrap_or_default() } else { kept };
+    let head = match frames.len() {
+        0 => "no frames",
+        _ => "last frames",
+    };
+    format!("  {}: {head}\n", server.name) + &indent(&indent(&frames::frames(frames, style)))
 }
 
 /// What a server waits for and what went wrong with it.
-fn remarks(server: &Server) -> String {
+fn remarks(server: &Server, failure_is_told: bool) -> String {
     let mut text = String::new();
     if let Some(waits) = &server.waits_for {
         let left =
@@ -95,8 +114,15 @@ fn remarks(server: &Server) -> String {
         let since = span(waits.since_ms as f64 / 1_000.0);
         text += &format!("  {} waits for {} since {since}{left}\n", server.name, escape::line(&waits.what));
     }
+    if server.stderr_dropped > 0 {
+        let lines = count(server.stderr_dropped, "line", "lines");
+        text += &format!("  {}: {lines} of its stderr made room for newer ones\n", server.name);
+    }
     if let Some(error) = &server.last_error {
         text += &format!("  {}: last error: {}\n", server.name, escape::line(error));
+    }
+    if let Some(failure) = server.last_failure.as_ref().filter(|_| !failure_is_told) {
+        text += &indent(&stderr_tail(&failure.stderr_tail));
     }
     text
 }

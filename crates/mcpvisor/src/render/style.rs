@@ -27,7 +27,6 @@ impl Style {
     }
 
     /// Without colours.
-    #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { on: false };
 
     fn paint(self, code: &str, text: &str) -> String {

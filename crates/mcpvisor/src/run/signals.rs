@@ -1,4 +1,5 @@
-//! The signals that make the shim leave.
+//! The signals that make a command leave.
+use rustix::net::{RecvFlags, recv};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,6 +38,13 @@ impl Signals {
     /// Readable once a signal has come.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
+    }
+
+    /// [`Self::descriptor`] is readable again only when another signal has come.
+    pub(crate) fn forget(&self) {
+        let mut bytes = [0; 16];
+        while recv(&self.wake, &mut bytes, RecvFlags::DONTWAIT).is_ok_and(|(count, _)| count == bytes.len()) {
+        }
     }
 
     /// The last one that came.

@@ -1,4 +1,5 @@
 //! The death certificate, and the answer of `wait` that carries it.
+use super::frame::frames;
 use super::session::state;
 use super::{exact_milliseconds, milliseconds, names};
 use mcpvisor_control::results;
@@ -99,7 +100,8 @@ pub(super) fn start_failure(failure: &StartFailure) -> results::StartFailure {
         reason: failure.cause.to_owned(),
         message: failure.message.clone(),
         exit: failure.exit.map(exit),
-        stderr_tail: failure.stderr_tail.clone(),
+        stderr_tail: failure.stderr_tail.to_string(),
+        frames: frames(&failure.frames),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a request was not done: kind, message, details, mend.
 use super::certificate::{exit, start_failure};
+use super::frame::frames;
 use super::{count, milliseconds, names};
 use mcpvisor_control::results::Exit;
 use mcpvisor_control::{ErrorKind, ErrorObject};
@@ -86,7 +87,7 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         .with("help", "`mcpvisor close` ends a session"),
         Failure::DeadlineExceeded => ErrorObject::new(ErrorKind::DeadlineExceeded, "the deadline has passed"),
         Failure::Cancelled => ErrorObject::new(ErrorKind::Cancelled, "the request was cancelled"),
-        Failure::ServerExited { server, exit: status, stderr_tail } => {
+        Failure::ServerExited { server, exit: status, stderr_tail, frames: last } => {
             let status = status.map(exit);
             let how = match &status {
                 Some(Exit::Code(code)) => format!("exited with {code}"),
@@ -97,6 +98,7 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
                 .with("server", names::server(&server))
                 .with("exit", status)
                 .with("stderr_tail", stderr_tail)
+                .with("frames", frames(&last))
         }
         Failure::Unsupported(why) => ErrorObject::new(ErrorKind::Unsupported, why),
         Failure::Invalid(why) => ErrorObject::new(ErrorKind::InvalidRequest, why),

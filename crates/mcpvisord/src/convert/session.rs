@@ -1,5 +1,6 @@
 //! A session and its servers.
 use super::certificate::{remaining, start_failure};
+use super::frame::frames;
 use super::{count, milliseconds, names, timestamp};
 use mcpvisor_control::results;
 use mcpvisor_lifecycle::server::{Mode, ServerState};
@@ -56,6 +57,9 @@ fn server(view: &ServerView) -> results::Server {
             since_ms: milliseconds(waits.since),
             left_ms: waits.left.map(milliseconds),
         }),
+        stderr_dropped: view.stderr_dropped,
+        last_failure: view.failure.as_ref().map(start_failure),
+        frames: view.frames.as_deref().map(frames),
     }
 }
 

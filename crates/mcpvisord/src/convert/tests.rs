@@ -3,7 +3,9 @@ use mcpvisor_control::ErrorKind;
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Generation, ServerName, SessionId, SessionKey, Uid};
 use mcpvisor_process::{Exit, ProcessRecord, Rung};
-use mcpvisor_supervisor::{Certificate, Failure, Outcome, Proof, ServerCertificate, StartFailure, ToolView};
+use mcpvisor_supervisor::{
+    Certificate, Failure, Frame, FrameKind, Outcome, Proof, ServerCertificate, StartFailure, ToolView,
+};
 use serde_json::{json, value::RawValue};
 
 #[test]
@@ -56,6 +58,7 @@ fn a_failed_start_names_server_reason_and_stderr() {
         message: "nope: no such program in PATH".into(),
         exit: None,
         stderr_tail: "tail".into(),
+        frames: [].into(),
     };
     let key = SessionKey::new("k").unwrap();
     let error = error(Failure::StartFailed { session, timeout: false, failure: Some(failure) }, Some(&key));
@@ -89,6 +92,41 @@ fn a_tool_keeps_what_its_server_tells() {
         json!({"name":"files_echo","server":"files","title":"E","description":null,
             "inputSchema":{"type":"object"},"annotations":{"x":1}})
     );
+}
+
+#[test]
+fn a_dead_servers_last_frames_are_told() {
+    let frame = |id: Option<&str>, latency: Option<Duration>| Frame {
+        at: SystemTime::UNIX_EPOCH,
+        to_server: latency.is_none(),
+        kind: if latency.is_none() { FrameKind::Request } else { FrameKind::Response },
+        method: Some("tools/call".into()),
+        id: id.map(str::to_owned),
+        bytes: 70,
+        latency,
+    };
+    let long = format!("\"{}", "x".repeat(29));
+    let frames = [
+        frame(Some("7"), None),
+        frame(Some("\"a\""), Some(Duration::from_micros(1_500))),
+        frame(Some(&long), None),
+        frame(None, None),
+    ];
+    let server = ServerName::new("main").unwrap();
+    let exited = Failure::ServerExited {
+        server,
+        exit: Some(Exit::Code(1)),
+        stderr_tail: String::new(),
+        frames: frames.into(),
+    };
+    let told = error(exited, None).detail("frames").cloned().unwrap();
+    assert_eq!(
+        told[1],
+        json!({"at":"1970-01-01T00:00:00.000Z","direction":"from_server","kind":"response","method":"tools/call",
+            "id":"a","bytes":70,"latency_ms":1.5})
+    );
+    assert_eq!((&told[0]["id"], &told[0]["direction"]), (&json!(7), &json!("to_server")));
+    assert_eq!((&told[2]["id"], &told[3]["id"]), (&json!(format!("{}…", "x".repeat(29))), &json!(null)));
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) async fn show(
 ) -> Result<results::Session, ErrorObject> {
     let target = target(&context, params.user, &params.key, params.generation)?;
     let key = target.key.key.clone();
-    let view = context.daemon.supervisor.show(target).await;
+    let view = context.daemon.supervisor.show(target, params.frames).await;
     view.map(|view| convert::session(&view)).map_err(|failure| convert::error(failure, Some(&key)))
 }
 

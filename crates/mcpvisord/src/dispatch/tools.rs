@@ -1,9 +1,11 @@
 //! A session's tools.
+use super::progress::Progress;
 use super::target;
 use crate::connection::Context;
 use crate::convert;
 use mcpvisor_control::{ErrorKind, ErrorObject, params, results};
 use serde_json::value::RawValue;
+use std::sync::Arc;
 
 pub(super) async fn list(context: Context, params: params::ToolList) -> Result<results::Tools, ErrorObject> {
     let target = target(&context, params.user, &params.key, params.generation)?;
@@ -22,6 +24,12 @@ pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<B
     let server = params.server.as_ref().map(convert::server_name);
     let deadline = context.deadline(params.deadline_ms);
     let supervisor = &context.daemon.supervisor;
-    let result = supervisor.call(target, server, params.tool, params.arguments, deadline, None).await;
+    let call = |hear| supervisor.call(target, server, params.tool, params.arguments, deadline, hear);
+    let result = if params.progress {
+        let progress = Arc::new(Progress::default());
+        progress.told_beside(&context, call(Some(progress.ear()))).await
+    } else {
+        call(None).await
+    };
     result.map_err(|failure| convert::error(failure, Some(&key)))
 }

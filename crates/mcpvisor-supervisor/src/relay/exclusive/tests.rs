@@ -1,6 +1,7 @@
 //! Over real pipes and sockets, with both sides in this process.
 use super::down::{Came, client_or_end};
 use super::*;
+use crate::frames::MOST;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io::{Read as _, Write as _};
@@ -13,6 +14,7 @@ struct World {
     /// The server's ends.
     server_in: Option<std::fs::File>,
     server_out: Option<std::fs::File>,
+    frames: FrameLog,
     ended: Arc<AtomicUsize>,
     left: Arc<AtomicUsize>,
 }
@@ -35,8 +37,18 @@ fn world() -> World {
     }
     let (gate, (ended, on_end), (left, on_left)) = (Gate::default(), counter(), counter());
     let on_leave = OnLeave::Server(Duration::from_secs(20), on_left);
-    let relay = Relay::start(stdin, stdout, gate.clone(), None, None, on_leave, on_end).unwrap();
-    World { relay, gate, server_in: Some(server_in.into()), server_out: Some(server_out.into()), ended, left }
+    let frames = FrameLog::default();
+    let terms = Terms { gate: gate.clone(), most_calls: None, frames: frames.clone() };
+    let relay = Relay::start(stdin, stdout, terms, None, on_leave, on_end).unwrap();
+    World {
+        relay,
+        gate,
+        server_in: Some(server_in.into()),
+        server_out: Some(server_out.into()),
+        frames,
+        ended,
+        left,
+    }
 }
 
 /// The client's ends: what it writes to, and what it reads from.
@@ -99,6 +111,11 @@ async fn a_call_passes_and_is_counted_until_its_answer() {
     assert_eq!(read(&hear, ANSWER.len()).await, ANSWER);
     until(|| world.gate.in_flight() == 0).await;
     assert!(world.relay.is_attached());
+    let frames = world.frames.last(MOST);
+    let told: Vec<_> =
+        frames.iter().map(|frame| (frame.to_server, frame.method.as_deref(), frame.bytes)).collect();
+    assert_eq!(told, [(false, Some("early"), 19), (true, Some("a"), 22), (false, Some("a"), 21)]);
+    assert!(frames[2].latency.is_some());
     let second =
         Client::new(pipe_with(PipeFlags::CLOEXEC).unwrap().0, pipe_with(PipeFlags::CLOEXEC).unwrap().1);
     assert_eq!(world.relay.attach(second.unwrap()), Err(Taken::HasClient));

@@ -39,6 +39,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: End, one_socket: bool, firs
             let mut state = lock(&shared.state);
             if rest.is_empty() && state.talk.has_for_server() {
                 rest.set(state.talk.take_for_server());
+                shared.frames.said_all(rest.left());
             }
             (state.closing, state.talk.is_full(), state.client.as_ref().is_none_or(|client| client.lost))
         };

@@ -81,7 +81,8 @@ async fn start(record: &Arc<SessionRecord>, index: usize) -> FakeServer {
     let slot = record.slot.of(index);
     let max_line = record.servers[index].spec.max_line;
     let options = ConnectionOptions { max_line, era: EraChoice::Legacy, ..Default::default() };
-    let connection = Connection::start(stdin, stdout, options, slot, Box::new(|| ())).unwrap();
+    let connection =
+        Connection::start(stdin, stdout, options, slot, FrameLog::default(), Box::new(|| ())).unwrap();
     let shake_hands = async {
         let id = fake.expect("initialize").await;
         let result = json!({"protocolVersion": "2025-11-25", "capabilities": everything(), "serverInfo": {"name": "fake", "version": "1"}});

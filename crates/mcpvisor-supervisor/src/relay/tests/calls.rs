@@ -1,4 +1,6 @@
 use super::*;
+use crate::api::FrameKind;
+use crate::frames::MOST;
 
 #[tokio::test]
 async fn answers_come_in_any_order_and_as_they_are() {
@@ -36,6 +38,37 @@ async fn arguments_are_passed_as_they_are() {
     };
     let (outcome, ()) = soon(async { tokio::join!(call, serve) }).await;
     assert_eq!(text(&outcome), "\"ok\"");
+    connection.end();
+}
+
+#[tokio::test]
+async fn what_passes_is_noted() {
+    let (connection, mut server) = ready().await;
+    let call = spawn_call(&connection, "t");
+    let id = server.expect("tools/call").await;
+    server.write(b"Listening...\n").await;
+    server.say(&json!({"jsonrpc":"2.0","id":0,"method":"roots/list"})).await;
+    server.next().await;
+    server.answer(&id, json!("ok")).await;
+    assert_eq!(text(&soon(call).await.unwrap()), "\"ok\"");
+    let frames = connection.shared.frames.last(MOST);
+    let told: Vec<_> = frames
+        .iter()
+        .map(|frame| (frame.to_server, frame.kind, frame.method.as_deref(), frame.latency.is_some()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (true, FrameKind::Request, Some("initialize"), false),
+            (false, FrameKind::Response, Some("initialize"), true),
+            (true, FrameKind::Notification, Some("notifications/initialized"), false),
+            (true, FrameKind::Request, Some("tools/call"), false),
+            (false, FrameKind::Noise, None, false),
+            (false, FrameKind::Request, Some("roots/list"), false),
+            (true, FrameKind::Response, Some("roots/list"), true),
+            (false, FrameKind::Response, Some("tools/call"), true),
+        ]
+    );
     connection.end();
 }
 

@@ -26,7 +26,7 @@ pub(super) fn connect_with(options: ConnectionOptions) -> (Connection, FakeServe
     let on_end = Box::new(move || {
         ended.fetch_add(1, Ordering::SeqCst);
     });
-    (Connection::start(stdin, stdout, options, Slot::default(), on_end).unwrap(), server)
+    (Connection::start(stdin, stdout, options, Slot::default(), FrameLog::default(), on_end).unwrap(), server)
 }
 
 pub(super) fn connect() -> (Connection, FakeServer) {

@@ -69,6 +69,7 @@ fn a_failed_start_tells_the_end_of_stderr_escaped() {
         message: "it ended before it was ready".to_owned(),
         exit: Some(Exit::Code(3)),
         stderr_tail: "one\ntwo\u{7}".to_owned(),
+        frames: Vec::new(),
     });
     let text = certificate(&failed, Style::PLAIN);
     assert!(

@@ -28,6 +28,35 @@ fn a_session_is_told_in_full_and_without_control_characters() {
 }
 
 #[test]
+fn a_servers_last_frames_and_last_words_are_told() {
+    let frame = |method: &str| {
+        json!({"at": "2026-01-02T03:04:05.678Z", "direction": "to_server", "kind": "request", "method": method, "id": 7,
+            "bytes": 70, "latency_ms": null})
+    };
+    let mut told = serde_json::to_value(example()).unwrap();
+    let server = &mut told["servers"][0];
+    server["stderr_dropped"] = json!(1);
+    server["last_failure"] = json!({"server": "files", "reason": "exited", "message": "m", "exit": {"code": 7},
+        "stderr_tail": "last\u{1b} words", "frames": [frame("before")]});
+    let shown =
+        |told: &serde_json::Value| session(&serde_json::from_value(told.clone()).unwrap(), Style::PLAIN);
+    let text = shown(&told);
+    assert!(text.contains("    | last\\x1b words\n") && !text.contains("before"), "{text}");
+    assert!(text.contains("files: 1 line of its stderr made room"), "{text}");
+    told["servers"][0]["frames"] = json!([frame("now\u{7}")]);
+    let text = shown(&told);
+    assert!(
+        text.contains("files: last frames\n") && text.contains("now\\x07") && !text.contains("before"),
+        "{text}"
+    );
+    // Of a session that has ended those of the failure are left.
+    told["servers"][0]["frames"] = json!([]);
+    assert!(shown(&told).contains("before"));
+    told["servers"][0]["last_failure"] = json!(null);
+    assert!(shown(&told).contains("files: no frames\n"));
+}
+
+#[test]
 fn a_list_names_owners_only_where_asked() {
     assert!(!sessions(&[example()], false, Style::PLAIN).contains("UID"));
     assert!(sessions(&[example()], true, Style::PLAIN).contains("UID   KEY"));
