@@ -18,8 +18,6 @@ pub(crate) const LAST: usize = 20;
 const METHOD: usize = 64;
 /// An id is cut to so many bytes of JSON text.
 const ID: usize = 30;
-/// So much of a request of ours is looked at for its method; its number is known.
-const BEGINNING: usize = 512;
 /// An answer that has no request here.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -128,16 +126,27 @@ impl FrameLog {
         self.ring().rows.note(Instant::now(), Way::Down, FrameKind::TooLong, b"", b"", bytes);
     }
 
-    /// A line for a server; of a request the number is known.
-    pub(crate) fn said(&self, line: &[u8], number: Option<RequestNumber>) {
-        self.ring().said(line, number);
+    /// A request for a server.
+    pub(crate) fn asked(&self, method: &str, number: RequestNumber, bytes: usize) {
+        let mut id = [0; ID];
+        let mut rest = &mut id[..];
+        // One that has no room is cut.
+        let _ = write!(rest, "\"{number}\"");
+        let left = rest.len();
+        let (now, id) = (Instant::now(), &id[..ID - left]);
+        self.ring().rows.note(now, Way::Up, FrameKind::Request, method.as_bytes(), id, bytes as u64);
+    }
+
+    /// Any other line for a server.
+    pub(crate) fn said(&self, line: &[u8]) {
+        self.ring().said(line);
     }
 
     /// Whole lines for a server.
     pub(crate) fn said_all(&self, lines: &[u8]) {
         let mut ring = self.ring();
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            ring.said(line, None);
+            ring.said(line);
         }
     }
 
@@ -158,30 +167,14 @@ impl FrameLog {
 }
 
 impl Ring {
-    fn said(&mut self, line: &[u8], number: Option<RequestNumber>) {
-        let now = Instant::now();
+    fn said(&mut self, line: &[u8]) {
         let Self { rows, scanner } = self;
-        let head = if number.is_some() { &line[..line.len().min(BEGINNING)] } else { line };
-        if scanner.feed(head).1.is_none() {
+        if scanner.feed(line).1.is_none() {
             scanner.feed(b"\n");
         }
         let head = scanner.head(line.len() as u64);
-        match number {
-            None if head.class == Class::Blank => {}
-            None => rows.note(now, Way::Up, kind_of(&head), head.method, head.id, head.bytes),
-            // Mostly the id stands in what was read.
-            Some(_) if head.kind == Kind::Request => {
-                rows.note(now, Way::Up, FrameKind::Request, head.method, head.id, head.bytes);
-            }
-            Some(number) => {
-                let mut id = [0; ID];
-                let mut rest = &mut id[..];
-                // One that has no room is cut.
-                let _ = write!(rest, "\"{number}\"");
-                let left = rest.len();
-                let id = &id[..ID - left];
-                rows.note(now, Way::Up, FrameKind::Request, head.method, id, head.bytes);
-            }
+        if head.class != Class::Blank {
+            rows.note(Instant::now(), Way::Up, kind_of(&head), head.method, head.id, head.bytes);
         }
     }
 }

@@ -155,7 +155,9 @@ impl Connection {
         let epoch = self.shared.epoch(kind);
         let (mut pages, mut cursor) = (Pages::new(kind), None);
         loop {
-            let page = self.request(None, |peer, waiter| peer.list(waiter, kind, cursor.as_deref())).await?;
+            let page = self
+                .request(kind.method(), None, |peer, waiter| peer.list(waiter, kind, cursor.as_deref()))
+                .await?;
             cursor = pages.add(&page).map_err(|error| CallError::BadAnswer(error.to_string()))?;
             if cursor.is_none() {
                 let (items, nameless) = pages.finish();
@@ -177,7 +179,10 @@ impl Connection {
         arguments: Option<Box<RawValue>>,
         progress: Option<Told>,
     ) -> Result<Box<RawValue>, CallError> {
-        self.request(progress, move |peer, waiter| peer.call_tool(waiter, name, arguments.as_deref())).await
+        self.request("tools/call", progress, move |peer, waiter| {
+            peer.call_tool(waiter, name, arguments.as_deref())
+        })
+        .await
     }
 
     /// Any request of ours. Dropping the future cancels it.
@@ -186,7 +191,7 @@ impl Connection {
         method: &'static str,
         params: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<Box<RawValue>, CallError> {
-        self.request(None, move |peer, waiter| peer.request_with(waiter, method, params)).await
+        self.request(method, None, move |peer, waiter| peer.request_with(waiter, method, params)).await
     }
 
     /// Passes a client's request on; its answer goes to the client. Queued, and written by [`Connection::flush`].
@@ -197,7 +202,7 @@ impl Connection {
         forward: &Forward<'_>,
     ) -> Result<RequestNumber, CallError> {
         let waiter = Waiter::Client(Arc::clone(client), call);
-        self.shared.queue_request(waiter, |peer, waiter| peer.forward(waiter, forward))
+        self.shared.queue_request(waiter, &forward.method, |peer, waiter| peer.forward(waiter, forward))
     }
 
     /// Gives a client's request up: tells the server with the client's own words, unless it was never written.
@@ -251,11 +256,12 @@ impl Connection {
 
     async fn request(
         &self,
+        method: &str,
         progress: Option<Told>,
         make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
     ) -> Result<Box<RawValue>, CallError> {
         let (waiter, answer) = oneshot::channel();
-        let number = self.shared.send_request(Waiter::Caller(waiter, progress), make)?;
+        let number = self.shared.send_request(Waiter::Caller(waiter, progress), method, make)?;
         let mut pending = Pending { shared: &self.shared, number: Some(number) };
         let answer = answer.await;
         pending.number = None;

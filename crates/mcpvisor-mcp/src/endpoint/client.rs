@@ -220,7 +220,7 @@ impl<P> Endpoint<P> {
                     batch.waiting += 1;
                 }
                 let request = Request { line, raw_id, params, batch };
-                self.request(&method, request, admit, todo);
+                self.request(method, request, admit, todo);
             }
             Message::Notification { method, params } => self.notification(&method, params, line, todo),
             Message::Response { raw_id, .. } => {
@@ -254,13 +254,13 @@ impl<P> Endpoint<P> {
 
     fn request<'a>(
         &mut self,
-        method: &str,
+        method: Cow<'a, str>,
         request: Request<'a>,
         admit: &mut impl FnMut() -> Result<P, Because>,
         todo: &mut Todos<'a>,
     ) {
         let batch = request.batch;
-        let own = match method {
+        let own = match &*method {
             _ if request.raw_id.get().len() > LONGEST_ID => {
                 let text = format!("an id has at most {LONGEST_ID} bytes");
                 Some(plain_error(null(), INVALID_REQUEST, &text, None))
@@ -277,7 +277,7 @@ impl<P> Endpoint<P> {
         if self.client.era.is_none() {
             let modern = self.speaks_modern(request.line);
             if (modern || method == "server/discover") && !self.has(Era::Modern) {
-                let line = self.not_modern(request.raw_id, method);
+                let line = self.not_modern(request.raw_id, &method);
                 todo.extend(self.reply(batch, line).map(Todo::Say));
                 return;
             }
@@ -316,7 +316,7 @@ impl<P> Endpoint<P> {
     /// A request that servers answer.
     fn pass<'a>(
         &mut self,
-        method: &str,
+        method: Cow<'a, str>,
         key: Key,
         request: Request<'a>,
         admit: &mut impl FnMut() -> Result<P, Because>,
@@ -324,7 +324,7 @@ impl<P> Endpoint<P> {
     ) {
         let Request { line, raw_id, params, batch } = request;
         // Parameters that are an array, which MCP does not have, are the server's to refuse.
-        let matters = self.looks_at(method) || PROGRESS_TOKEN.find(line).is_some();
+        let matters = self.looks_at(&method) || PROGRESS_TOKEN.find(line).is_some();
         let known: Params<'a> = params
             .filter(|_| matters)
             .and_then(|params| serde_json::from_str(params.get()).ok())
@@ -342,11 +342,12 @@ impl<P> Endpoint<P> {
         let Some(id_span) = span_of(line, raw_id.get()) else { return };
         let forward = Forward {
             line: Cow::Borrowed(line),
+            method,
             id: id_span,
             progress: progress.and_then(|token| span_of(line, token.get())),
             rename: None,
         };
-        let way = self.way(method, &known, &forward);
+        let way = self.way(&forward.method, &known, &forward);
         let line = match &way {
             Way::Error(code, text) => Some(plain_error(raw_id, *code, text, None)),
             Way::NotRunning => Some(super::own_error(raw_id, Because::ServerExited)),

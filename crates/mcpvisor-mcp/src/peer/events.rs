@@ -109,6 +109,8 @@ pub struct Asked<'a> {
 pub struct Forward<'a> {
     /// All of it, without its LF.
     pub line: Cow<'a, [u8]>,
+    /// What is asked for, for instance `tools/call`.
+    pub method: Cow<'a, str>,
     /// Where the id stands.
     pub id: Span,
     /// Where the progress token stands; it becomes the id, so that none of two clients can meet the other's.
@@ -121,8 +123,9 @@ impl Forward<'_> {
     /// The same with a line of its own.
     #[must_use]
     pub fn into_owned(self) -> Forward<'static> {
-        let Self { line, id, progress, rename } = self;
-        Forward { line: Cow::Owned(line.into_owned()), id, progress, rename }
+        let Self { line, method, id, progress, rename } = self;
+        let (line, method) = (Cow::Owned(line.into_owned()), Cow::Owned(method.into_owned()));
+        Forward { line, method, id, progress, rename }
     }
 }
 

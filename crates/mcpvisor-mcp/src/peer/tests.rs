@@ -325,6 +325,7 @@ fn a_clients_request_is_passed_on_with_our_id_and_nothing_else_changed() {
     };
     let forward = Forward {
         line: Cow::Borrowed(line),
+        method: Cow::Borrowed("tools/call"),
         id: at("7").start..at("7").end,
         progress: Some(at("\"p\"")),
         rename: Some((at("\"a__t\""), br#""t""#[..].into())),

@@ -75,8 +75,8 @@ fn lines_of_ours_are_read_for_what_they_are() {
     let log = FrameLog::default();
     let mut peer = mcpvisor_mcp::Peer::<()>::default();
     let line = peer.begin(mcpvisor_mcp::EraChoice::Legacy).unwrap();
-    log.said(&line, None);
-    log.said(br#"{"result":{"roots":["x"]},"jsonrpc":"2.0","id":7}"#, None);
+    log.said(&line);
+    log.said(br#"{"result":{"roots":["x"]},"jsonrpc":"2.0","id":7}"#);
     log.said_all(
         b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\"}\n\n{\"id\":1,\"error\":{}}\n",
     );
@@ -94,7 +94,7 @@ fn lines_of_ours_are_read_for_what_they_are() {
 }
 
 #[test]
-fn of_a_request_of_ours_only_the_beginning_is_read() {
+fn a_request_of_ours_is_noted_by_its_number() {
     let log = FrameLog::default();
     let mut peer = mcpvisor_mcp::Peer::<()>::default();
     let mut lines = vec![peer.begin(mcpvisor_mcp::EraChoice::Legacy).unwrap()];
@@ -104,16 +104,12 @@ fn of_a_request_of_ours_only_the_beginning_is_read() {
     let arguments = serde_json::value::to_raw_value(&"x".repeat(100_000)).unwrap();
     let sent = peer.call_tool((), "t", Some(&arguments)).unwrap();
     let size = sent.line.len() as u64;
-    log.said(&sent.line, Some(sent.number));
-    log.said(&lines.remove(0), None);
+    log.asked("tools/call", sent.number, sent.line.len());
+    log.said(&lines.remove(0));
     let frames = log.last(MOST);
     assert_eq!((frames[0].method.as_deref(), frames[0].bytes), (Some("tools/call"), size));
     assert_eq!(frames[0].id.as_deref(), Some("\"mcpvisor-2\""));
-    assert_eq!(
-        frames[1].method.as_deref(),
-        Some("initialize"),
-        "what was not read does not run into the next"
-    );
+    assert_eq!(frames[1].method.as_deref(), Some("initialize"), "what came before does not run into it");
     log.heard(&Message::parse(br#"{"jsonrpc":"2.0","id":"mcpvisor-2","result":{}}"#), 5);
     assert_eq!(log.last(1)[0].method.as_deref(), Some("tools/call"));
     assert!(log.last(1)[0].latency.is_some());

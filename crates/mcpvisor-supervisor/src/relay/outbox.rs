@@ -72,9 +72,9 @@ impl Outbox {
         self
     }
 
-    /// Queues a line: a request, or with `None` a line of our own. False if there is no room: a request is then to be refused, and
+    /// Queues a line: a request with its method, or with `None` a line of our own. False if there is no room: a request is then to be refused, and
     /// a line of our own is counted as dropped.
-    pub(super) fn push(&mut self, bytes: Vec<u8>, request: Option<RequestNumber>) -> bool {
+    pub(super) fn push(&mut self, bytes: Vec<u8>, request: Option<(RequestNumber, &str)>) -> bool {
         let (lines, room) = match request {
             Some(_) => (self.max_lines, self.max_bytes),
             None => (self.max_lines + RESERVED_LINES, self.max_bytes + RESERVED_BYTES),
@@ -85,10 +85,13 @@ impl Outbox {
             return false;
         }
         if let Some(frames) = &self.frames {
-            frames.said(&bytes, request);
+            match request {
+                Some((number, method)) => frames.asked(method, number, bytes.len()),
+                None => frames.said(&bytes),
+            }
         }
         self.bytes += bytes.len();
-        self.lines.push_back(Line { bytes, request });
+        self.lines.push_back(Line { bytes, request: request.map(|(number, _)| number) });
         true
     }
 

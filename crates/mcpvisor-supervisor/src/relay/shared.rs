@@ -140,9 +140,10 @@ impl Shared {
     pub(super) fn send_request(
         &self,
         waiter: Waiter,
+        method: &str,
         make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
     ) -> Result<RequestNumber, CallError> {
-        let number = self.queue_request(waiter, make)?;
+        let number = self.queue_request(waiter, method, make)?;
         self.flush();
         Ok(number)
     }
@@ -151,6 +152,7 @@ impl Shared {
     pub(super) fn queue_request(
         &self,
         waiter: Waiter,
+        method: &str,
         make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
     ) -> Result<RequestNumber, CallError> {
         let mut state = lock(&self.state);
@@ -162,7 +164,7 @@ impl Shared {
         }
         let Sent { number, line } =
             make(&mut state.peer, waiter).map_err(|NotReady(_)| CallError::NotReady)?;
-        if !state.outbox.push(line, Some(number)) {
+        if !state.outbox.push(line, Some((number, method))) {
             state.peer.withdraw(number);
             return Err(CallError::Overloaded);
         }
@@ -479,7 +481,7 @@ impl State {
             let params = serde_json::Map::from_iter([("notifications".to_owned(), filter)]);
             if let Ok(sent) = self.peer.request_with(Waiter::Own, "subscriptions/listen", &params) {
                 self.own = Some(sent.number);
-                self.outbox.push(sent.line, Some(sent.number));
+                self.outbox.push(sent.line, Some((sent.number, "subscriptions/listen")));
             }
         }
     }
