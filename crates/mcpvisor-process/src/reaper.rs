@@ -11,6 +11,7 @@ mod records;
 mod scope;
 mod starting;
 mod stopping;
+mod strays;
 mod timers;
 
 use crate::cgroup::Tree;
@@ -167,6 +168,7 @@ impl Reaper {
         let mut child = nix::sys::signal::SigSet::empty();
         child.add(nix::sys::signal::Signal::SIGCHLD);
         let _ = child.thread_unblock();
+        self.disown_children();
         self.start_guardian();
         while !self.is_over() {
             // A panic is a bug. Every scope is held here, so that going on with the others is the lesser evil.
@@ -300,6 +302,9 @@ impl Reaper {
     }
 
     fn close(mut self) {
+        if self.tree.is_some() {
+            self.end_strays();
+        }
         if let Some(tree) = &self.tree
             && let Err(error) = tree.remove_all()
         {

@@ -86,7 +86,11 @@ impl Reaper {
     fn living(&mut self, key: Key) -> Vec<u32> {
         let Some(scope) = self.scopes.get(&key).filter(|scope| scope.is_alive()) else { return Vec::new() };
         match &scope.held {
-            Held::Cgroup { .. } => self.members(key),
+            Held::Cgroup { .. } => {
+                let mut living = self.strays(key);
+                living.extend(self.members(key));
+                living
+            }
             Held::Keeper(kept) => procfs::descendants(kept.pid),
             Held::Lost { .. } => {
                 let records = scope.records.all().into_iter();

@@ -3,17 +3,16 @@
 //! A cgroup's `populated 0` says that each of its processes has at least got so far in its exit that it can't run or fork; some
 //! may still be on their way to becoming a zombie, or be one. We are the subreaper of all: the parent of any such process is
 //! another such process, or we are. So there is one left if and only if one of our own children is of that scope, and our
-//! children stay in the lists of /proc until we ourselves reap them. A scope is empty when both say so.
+//! children stay in the lists of /proc until we ourselves reap them. A scope is empty when both say so. What has left its cgroup is in
+//! these lists too: see `strays`.
 use super::scope::{Held, Owner, guarded};
 use super::{Reaper, SessionEnd};
 use crate::command::{Command, nothing_known};
 use crate::launch::Key;
-use crate::reaper::stopping::open_process;
 use crate::reaper::timers::Timer;
-use crate::{Rung, ScopeFact, ScopeReport, procfs};
+use crate::{ScopeFact, ScopeReport, procfs};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use rustix::fs::inotify;
-use rustix::process::{Signal, pidfd_send_signal};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +20,6 @@ use std::time::{Duration, Instant};
 /// Orphans are adopted by the main thread. The children of the launch threads are servers, which we know, unless one used
 /// CLONE_PARENT: worth a look while they are few.
 const FEW: usize = 256;
-/// How long all scopes wait for the marker of a child that we can't place.
-const ASKING: Duration = Duration::from_millis(100);
 const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(1);
 const LOOK_AGAIN_LAST: Duration = Duration::from_millis(200);
 
@@ -137,16 +134,18 @@ impl Reaper {
                 }
                 Owner::Strayed(key) if candidates.contains(&key) => {
                     occupied.insert(key);
-                    self.kill_stray(key, pid);
+                    self.kill_stray(&HashSet::from([key]), pid);
                 }
-                Owner::Asked(since) if since.elapsed() < ASKING => occupied.extend(candidates),
-                Owner::Strayed(_) | Owner::Asked(_) | Owner::Stranger => {}
+                Owner::Asked { .. } | Owner::Stray { .. } => {
+                    occupied.extend(self.unplaced(pid, owner, candidates));
+                }
+                Owner::Strayed(_) | Owner::Stranger => {}
             }
         }
         occupied
     }
 
-    fn listed_children(&mut self) -> Vec<u32> {
+    pub(super) fn listed_children(&mut self) -> Vec<u32> {
         let me = std::process::id();
         let mut threads = vec![me];
         if self.children.len() < FEW {
@@ -176,10 +175,10 @@ impl Reaper {
                     let marker = procfs::variable(pid, crate::launch::MARKER);
                     mailbox.send(Command::Marked { pid, marker });
                 };
-                match self.crew.run(read) {
-                    Ok(()) => Owner::Asked(Instant::now()),
-                    Err(_) => Owner::Stranger,
+                if let Err(error) = self.crew.run(read) {
+                    tracing::debug!(pid, %error, "a child's marker can't be read");
                 }
+                Owner::Asked { since: Instant::now(), before: self.next_number }
             }
         };
         self.children.insert(pid, owner);
@@ -188,31 +187,17 @@ impl Reaper {
 
     /// The marker of a child that is in no scope's cgroup.
     pub(super) fn marked(&mut self, pid: u32, marker: Option<&str>) {
-        if !matches!(self.children.get(&pid), Some(Owner::Asked(_))) {
-            return;
-        }
+        let Some(Owner::Asked { before, .. }) = self.children.get(&pid).copied() else { return };
         let of = |marker: &str| {
             let mut scopes = self.scopes.iter();
             scopes.find(|(_, scope)| scope.is_alive() && scope.marker == marker).map(|(key, _)| *key)
         };
-        let owner = marker.and_then(of).map_or(Owner::Stranger, Owner::Strayed);
+        let owner = marker.and_then(of).map_or_else(|| self.unmarked(before), Owner::Strayed);
         self.children.insert(pid, owner);
         // Any scope may have waited for this.
         let over = self.scopes.iter().filter(|(_, scope)| scope.is_alive() && scope.main_is_over());
         let over: Vec<Key> = over.map(|(key, _)| *key).collect();
         self.dirty.extend(over);
-    }
-
-    /// A process that has left the cgroup of its scope (root may): the rest of the scope is gone, and so must it be.
-    fn kill_stray(&mut self, key: Key, pid: u32) {
-        let stat = self.parts.reserve.with(|| procfs::stat(pid)).ok();
-        // It is our child and not reaped, so the number is still its own.
-        let killed = self.parts.reserve.with(|| Ok(pidfd_send_signal(open_process(pid)?, Signal::KILL)?));
-        tracing::warn!(pid, ?killed, "a process had left the cgroup of its scope and was killed");
-        if let (Some(scope), Some(stat)) = (self.scopes.get_mut(&key), stat) {
-            scope.records.seen(pid, stat.pgid, &stat.name, false);
-            scope.rung = Rung::Sigkill;
-        }
     }
 
     /// Nothing is left: removes the cgroup and tells it.

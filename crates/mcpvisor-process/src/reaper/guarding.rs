@@ -144,7 +144,7 @@ impl Reaper {
 }
 
 /// Waits until a process has exited.
-fn exits(pidfd: &OwnedFd, end: Instant) -> io::Result<bool> {
+pub(super) fn exits(pidfd: &OwnedFd, end: Instant) -> io::Result<bool> {
     loop {
         let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
         match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], left.as_ref()) {

@@ -92,7 +92,8 @@ impl Reaper {
             Owner::Main(key) => self.main_exited(key),
             Owner::Keeper(key) => self.keeper_exited(key),
             Owner::Orphan(key) | Owner::Strayed(key) => self.reap_orphan(key, pid),
-            Owner::Asked(_) | Owner::Stranger => {
+            Owner::Stray { .. } => self.reap_stray(pid),
+            Owner::Asked { .. } | Owner::Stranger => {
                 self.children.remove(&pid);
                 self.reap_stranger(pid);
             }

@@ -48,7 +48,8 @@ impl Records {
     }
 
     /// It is seen to live. `named`: the command is a whole command line.
-    pub(super) fn seen(&mut self, pid: u32, pgid: u32, command: &str, named: bool) {
+    /// True: for the first time.
+    pub(super) fn seen(&mut self, pid: u32, pgid: u32, command: &str, named: bool) -> bool {
         let escaped = pgid != self.main;
         match self.living(pid) {
             Some(entry) => {
@@ -57,9 +58,16 @@ impl Records {
                     command.clone_into(&mut entry.record.command);
                     entry.named = true;
                 }
+                false
             }
-            None => drop(self.add(pid, command.to_owned(), named, escaped)),
+            None => self.add(pid, command.to_owned(), named, escaped).is_some(),
         }
+    }
+
+    /// It was seen to live, and not to end.
+    pub(super) fn lives(&self, pid: u32) -> bool {
+        let entry = self.newest.get(&pid).and_then(|index| self.list.get(*index));
+        entry.is_some_and(|entry| entry.record.ended_by.is_none())
     }
 
     /// Its command line was read.

@@ -148,8 +148,15 @@ pub(super) enum Owner {
     Orphan(Key),
     /// An orphan that has left the scope's cgroup, known by its marker.
     Strayed(Key),
-    /// Its marker is being read, since then.
-    Asked(Instant),
+    /// It is in no scope's cgroup, and its marker is being read, since then. It is of no scope that is newer than `before`.
+    Asked {
+        since: Instant,
+        before: Key,
+    },
+    /// It is in no scope's cgroup and has no marker, and is of no scope that is newer than this one.
+    Stray {
+        before: Key,
+    },
     /// None of our scopes'.
     Stranger,
 }

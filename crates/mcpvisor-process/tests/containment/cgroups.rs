@@ -1,11 +1,13 @@
 //! What a server that runs as root may do to cgroups.
 use crate::harness::Named;
-use crate::world::{World, cgroup_mount, exists, is_root, numbers, own_cgroup, sh};
-use mcpvisor_process::ContainmentKind;
+use crate::world::{World, cgroup_mount, eventually, exists, is_root, numbers, own_cgroup, sh};
+use mcpvisor_process::{ContainmentKind, Rung};
 
 pub(crate) const TESTS: &[Named] = &[
     ("cgroups_that_the_server_makes", nested),
     ("a_process_that_leaves_its_cgroup", strays),
+    ("g12_a_process_that_leaves_its_cgroup_and_its_environment", unmarked_strays),
+    ("children_that_the_daemon_was_born_with", inherited),
     ("the_file_that_kills_a_scope", kill_file),
     ("two_scopes_of_a_session_share_its_cgroup", shared_session),
 ];
@@ -50,6 +52,70 @@ fn strays(kind: ContainmentKind) {
     assert!(!exists(stray) && !exists(server.launched.pid));
     assert!(crate::world::record(&report, stray).escaped);
     world.end();
+}
+
+/// G12: nothing tells whose they are, but that they are our children; the second is so only when the first has gone. Another session
+/// that lives is left alone. Negative control: without `Owner::Stray` the end was told while both lived.
+fn unmarked_strays(kind: ContainmentKind) {
+    if !is_root() {
+        return;
+    }
+    let world = World::start(kind);
+    let bystander = world.launch(sh("exec sleep 1000"));
+    let mut spec = sh("(setsid sh -c 'echo $$ > $ROOT/cgroup.procs; echo stray $$; \
+         setsid env -i sh -c \"echo stray \\$\\$; exec env -i sleep 1000\" & exec env -i sleep 1000' &); \
+         cat > /dev/null");
+    spec.env.push(std::ffi::CString::new(format!("ROOT={}", own_cgroup().display())).unwrap());
+    let mut server = world.launch(spec);
+    let mut text = String::new();
+    while numbers(&text, "stray").len() < 2 {
+        text.push_str(&server.read_until("\n"));
+    }
+    let strays = numbers(&text, "stray");
+    let file = |pid: u32, name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap();
+    for pid in &strays {
+        eventually("a stray without a name", || file(*pid, "cmdline").starts_with(b"sleep"));
+        assert_eq!(file(*pid, "environ"), b"");
+        assert_eq!(file(*pid, "cgroup"), std::fs::read("/proc/self/cgroup").unwrap());
+    }
+    drop(server.launched.stdin.take());
+    world.containment.stdin_closed(&server.scope);
+    let report = server.empty();
+    for pid in &strays {
+        assert!(!exists(*pid));
+        let told = crate::world::record(&report, *pid);
+        assert!(told.escaped && told.ended_by == Some(Rung::Sigkill), "{told:?}");
+    }
+    assert!(exists(bystander.launched.pid));
+    world.containment.kill(&bystander.scope);
+    assert_eq!(bystander.empty().processes.len(), 1);
+    world.end();
+}
+
+/// A daemon that a shell executes has the shell's children: they are none of its servers'.
+fn inherited(kind: ContainmentKind) {
+    let world = World::start(kind);
+    let me = std::env::current_exe().unwrap();
+    let script = "sleep 1000 & echo inherited $!; exec $ME role inheriting";
+    let daemon = world.launch(sh(&format!("ME={}; {script}", me.display())));
+    let text = daemon.read_until("ended");
+    assert!(exists(numbers(&text, "inherited")[0]), "{text}");
+    world.containment.kill(&daemon.scope);
+    daemon.empty();
+    world.end();
+}
+
+/// The daemon of the test above.
+pub(crate) fn play_inheriting() -> ! {
+    let world = World::start(ContainmentKind::Cgroup);
+    let server = world.launch(sh("exec sleep 1000"));
+    world.containment.kill(&server.scope);
+    server.empty();
+    drop(world);
+    println!("ended");
+    loop {
+        std::thread::park();
+    }
 }
 
 fn shared_session(kind: ContainmentKind) {

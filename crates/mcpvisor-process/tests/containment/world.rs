@@ -295,6 +295,7 @@ pub(crate) fn play(role: &str) -> ! {
         "guarded" => crate::guarding::play_daemon(),
         "noting" => crate::leftovers::play_noting(),
         "finding" => crate::leftovers::play_finding(),
+        "inheriting" => crate::cgroups::play_inheriting(),
         "detach" => crate::asking::play_detach(),
         other => panic!("no role {other}"),
     }
