@@ -37,9 +37,10 @@ pub struct Options {
     pub containment: Option<ContainmentKind>,
     /// A private daemon: cgroups only below the one it is in, since a leaf outside would survive its caller's scope.
     pub private: bool,
-    /// The program (and first arguments) that becomes a keeper: this executable's `keeper` subcommand. With `guardian CGROUP` in
-    /// the place of the last word, `keeper`, it must become a guardian by [`guardian_main`](crate::guardian_main); where that
-    /// is not the last word, there is no guardian. A private daemon has none either: its client kills what it leaves.
+    /// The program (and first arguments) that becomes a keeper: this executable's `keeper` subcommand. With `guardian CGROUP` or
+    /// `guardian INSTANCE` in the place of the last word, `keeper`, it must become a guardian by
+    /// [`guardian_main`](crate::guardian_main); where that is not the last word, there is no guardian. A private daemon that has
+    /// cgroups has none either: its client kills what it leaves.
     pub keeper_command: Vec<OsString>,
     /// Where sessions are noted for this daemon's successor, and where what its predecessors have left is told: a folder that all
     /// daemons of one socket have in common and no other has. None: nothing is noted, and no predecessor's sessions are known.

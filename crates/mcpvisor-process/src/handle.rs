@@ -13,7 +13,6 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -222,8 +221,12 @@ fn try_start(options: Options) -> Result<(Threads, Containment), StartError> {
         let tell = mailbox.clone();
         let tell =
             Box::new(move |key, outcome| tell.send(Command::Launched { key, outcome: Box::new(outcome) }));
-        let guarded = tree.as_ref().filter(|_| !private);
-        let guardian = guarded.and_then(|tree| guardian_command(&keeper_command, tree.path()));
+        let guarded = match &tree {
+            Some(_) if private => None,
+            Some(tree) => Some(tree.path().as_os_str()),
+            None => Some(OsStr::new(&*instance.0)),
+        };
+        let guardian = guarded.and_then(|guarded| guardian_command(&keeper_command, guarded));
         let launcher = Launcher::start(tree.clone(), notes.clone(), keeper_command, tell)?;
         let held = (tree.clone(), notes.clone());
         let reaper = Reaper::new(parts, mailbox.clone(), instance, held, launcher, guardian);
@@ -244,13 +247,13 @@ fn try_start(options: Options) -> Result<(Threads, Containment), StartError> {
     Ok((Threads { reaper, containment: containment.clone(), notes }, containment))
 }
 
-/// What becomes the guardian of a cgroup, where the keeper's command says it.
-fn guardian_command(keeper: &[OsString], cgroup: &Path) -> Option<Vec<CString>> {
+/// What becomes the guardian of a cgroup or an instance, where the keeper's command says it.
+fn guardian_command(keeper: &[OsString], guarded: &OsStr) -> Option<Vec<CString>> {
     let (last, front) = keeper.split_last()?;
     if last != "keeper" {
         return None;
     }
-    let words = front.iter().map(OsString::as_os_str).chain([OsStr::new("guardian"), cgroup.as_os_str()]);
+    let words = front.iter().map(OsString::as_os_str).chain([OsStr::new("guardian"), guarded]);
     words.map(|word| CString::new(word.as_bytes()).ok()).collect()
 }
 

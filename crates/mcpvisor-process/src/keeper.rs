@@ -6,6 +6,7 @@ mod tree;
 
 pub(crate) use protocol::{Connection, FromKeeper, Launch, ToKeeper};
 pub use run::keeper_main;
+pub(crate) use tree::kill_below;
 
 use crate::launch::MARKER;
 use crate::procfs;

@@ -13,7 +13,7 @@
 //! | `resolve` | finding program and directory, on a thread that may hang |
 //! | `cgroup` | where our cgroups may lie, and what is done with them |
 //! | `keeper` | the keeper process, and what is said to it |
-//! | `guardian` | the process that kills what a killed daemon leaves in its cgroups |
+//! | `guardian` | the process that kills what a killed daemon leaves |
 //! | `leftovers` | what a daemon notes for its successor, and how that ends what is left |
 //! | `sys` | system calls without a safe form |
 pub mod api;

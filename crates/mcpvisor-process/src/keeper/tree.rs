@@ -54,7 +54,7 @@ impl Tree {
             let before = told.len();
             for pid in procfs::descendants(std::process::id()) {
                 if told.insert(pid) {
-                    signal(pid, Signal::TERM);
+                    signal(std::process::id(), pid, Signal::TERM);
                 }
             }
             if told.len() == before {
@@ -63,40 +63,42 @@ impl Tree {
         }
     }
 
-    /// Stops each, until no new one appears, and then kills each: what is stopped has no more children.
+    /// Kills them all.
     pub(super) fn kill(&self) {
-        let mut stopped = HashSet::new();
-        for _ in 0..ROUNDS {
-            let new: Vec<u32> = procfs::descendants(std::process::id())
-                .into_iter()
-                .filter(|pid| !stopped.contains(pid))
-                .collect();
-            if new.is_empty() {
-                break;
-            }
-            for pid in new {
-                signal(pid, Signal::STOP);
-                stopped.insert(pid);
-            }
-        }
-        for pid in procfs::descendants(std::process::id()) {
-            signal(pid, Signal::KILL);
-        }
+        kill_below(std::process::id());
     }
 }
 
-/// Signals a process that was seen below us, if it still is.
-fn signal(pid: u32, signal: Signal) {
-    signal_if(pid, signal, || is_ours(pid));
+/// Stops each process below this one, until no new one appears, and then kills each: what is stopped has no more children.
+pub(crate) fn kill_below(root: u32) {
+    let mut stopped = HashSet::new();
+    for _ in 0..ROUNDS {
+        let new: Vec<u32> =
+            procfs::descendants(root).into_iter().filter(|pid| !stopped.contains(pid)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for pid in new {
+            signal(root, pid, Signal::STOP);
+            stopped.insert(pid);
+        }
+    }
+    for pid in procfs::descendants(root) {
+        signal(root, pid, Signal::KILL);
+    }
 }
 
-fn is_ours(pid: u32) -> bool {
+/// Signals a process that was seen below `root`, if it still is.
+fn signal(root: u32, pid: u32, signal: Signal) {
+    signal_if(pid, signal, || is_below(root, pid));
+}
+
+fn is_below(root: u32, pid: u32) -> bool {
     const DEEPEST: usize = 4096;
-    let me = std::process::id();
     let mut at = pid;
     for _ in 0..DEEPEST {
         match procfs::stat(at) {
-            Ok(stat) if stat.ppid == me => return true,
+            Ok(stat) if stat.ppid == root => return true,
             Ok(stat) if stat.ppid > 1 => at = stat.ppid,
             _ => return false,
         }

@@ -39,6 +39,11 @@ pub(crate) fn marked(is_dead: impl Fn(&str) -> bool) -> Vec<Marked> {
 }
 
 impl Marked {
+    /// The scope that it is of.
+    pub(crate) fn scope(&self) -> (Arc<str>, Arc<str>) {
+        (Arc::clone(&self.session), Arc::clone(&self.leaf))
+    }
+
     /// Signals it, if it still carries the marker when its pidfd is open.
     pub(crate) fn signal(&self, signal: Signal) {
         signal_if(self.pid, signal, || procfs::variable(self.pid, MARKER).as_deref() == Some(&self.marker));

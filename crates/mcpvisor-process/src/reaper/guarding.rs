@@ -46,7 +46,12 @@ impl Guard {
         Self { command, ..Self::default() }
     }
 
-    fn pid(&self) -> Option<u32> {
+    /// It is ordered, and perhaps born already.
+    pub(super) fn is_starting(&self) -> bool {
+        self.starting
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
         u32::try_from(self.born.load(Ordering::SeqCst)).ok().filter(|pid| *pid != 0)
     }
 }

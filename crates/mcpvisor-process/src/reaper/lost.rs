@@ -30,8 +30,10 @@ impl Reaper {
 
     /// Searches for and kills what is left of a scope, on a thread that may hang.
     pub(super) fn search(&mut self, key: Key) {
-        let inflight: Vec<u32> = self.scopes.values().filter_map(|s| s.launch.as_ref()?.cell.pid()).collect();
-        let launching = self.scopes.values().any(|scope| scope.launch.is_some());
+        let mut inflight: Vec<u32> =
+            self.scopes.values().filter_map(|s| s.launch.as_ref()?.cell.pid()).collect();
+        inflight.extend(self.guard.pid());
+        let launching = self.guard.is_starting() || self.scopes.values().any(|scope| scope.launch.is_some());
         let Some(scope) = self.scopes.get_mut(&key) else { return };
         let Held::Lost { unmarked, searching, again } = &mut scope.held else { return };
         if std::mem::replace(searching, true) {

@@ -1,13 +1,18 @@
 //! Keepers that are killed, stopped, or outlive their daemon.
 use crate::harness::Named;
-use crate::world::{World, eventually, exists, numbers, program, record, sh};
+use crate::world::{World, eventually, exists, file, guardian, numbers, program, record, sh};
 use mcpvisor_process::ContainmentKind;
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 pub(crate) const TESTS: &[Named] = &[
     ("a_keeper_that_is_killed", killed),
     ("a_keeper_that_is_stopped", stopped),
     ("a_daemon_that_is_killed_leaves_nothing", a_daemon_that_is_killed_leaves_nothing),
+    ("g36_a_keeper_that_its_server_stops_again_and_again", g36_a_keeper_that_its_server_stops),
+    ("g36_a_keeper_that_is_killed_with_its_daemon", g36_a_keeper_that_is_killed_with_its_daemon),
+    ("g36_a_guardian_is_replaced_and_is_nobodys_leftover", g36_a_guardian_is_replaced),
     ("a_keeper_can_not_be_started", no_keeper),
 ];
 
@@ -23,6 +28,11 @@ fn parent(pid: u32) -> u32 {
 
 pub(crate) const ESCAPEE: &str =
     "(setsid sh -c 'trap \"\" TERM; echo helper $$; while :; do sleep 1000; done' & ); cat > /dev/null";
+
+/// A server whose escapee has no environment, and stops the keeper for ever; once it is told to, since a keeper that is stopped earlier
+/// does not say that the server runs.
+pub(crate) const STOPPER: &str = "read go; \
+     setsid env -i sh -c 'echo helper $$; while :; do kill -STOP '$PPID'; done' & cat > /dev/null";
 
 /// G12: the certificate says no more than is known.
 fn killed(kind: ContainmentKind) {
@@ -55,11 +65,13 @@ fn stopped(kind: ContainmentKind) {
 }
 
 /// The daemon whose death the next test looks at.
-pub(crate) fn play_daemon() -> ! {
+pub(crate) fn play_daemon(script: &str) -> ! {
     let world = World::start(ContainmentKind::Keeper);
-    let server = world.launch(sh(ESCAPEE));
+    let server = world.launch(sh(script));
+    file(server.launched.stdin.as_ref().unwrap()).write_all(b"go\n").unwrap();
     let helper = numbers(&server.read_until("helper"), "helper")[0];
-    println!("helper {helper}");
+    eventually("the guardian", || guardian().is_some());
+    println!("helper {helper}\nguardian {}", guardian().unwrap());
     println!("keeper {}", parent(server.launched.pid));
     println!("server {}\nup", server.launched.pid);
     loop {
@@ -69,18 +81,63 @@ pub(crate) fn play_daemon() -> ! {
 
 /// G36, for keepers.
 fn a_daemon_that_is_killed_leaves_nothing(kind: ContainmentKind) {
+    leaves_nothing(kind, "daemon", |_| {});
+}
+
+/// Kills a daemon after something else was done, and waits for the end of all that it had.
+fn leaves_nothing(kind: ContainmentKind, role: &str, before: impl FnOnce(&str)) {
     // The daemon itself is contained by another one, so that a failure of this test leaves nothing either.
     let world = World::start(kind);
     let me = std::env::current_exe().unwrap();
-    let daemon = world.launch(program(me.to_str().unwrap(), &["role", "daemon"]));
+    let daemon = world.launch(program(me.to_str().unwrap(), &["role", role]));
     let text = daemon.read_until("up");
     let pids: Vec<u32> =
-        ["helper", "keeper", "server"].iter().flat_map(|word| numbers(&text, word)).collect();
-    assert_eq!(pids.len(), 3);
+        ["helper", "keeper", "server", "guardian"].iter().flat_map(|word| numbers(&text, word)).collect();
+    assert_eq!(pids.len(), 4);
+    before(&text);
+    let begin = Instant::now();
     signal(daemon.launched.pid, Signal::KILL);
     eventually("the end of what the daemon kept", || pids.iter().all(|pid| !exists(*pid)));
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     let report = daemon.empty();
     assert!(report.processes.iter().all(|record| record.ended_by == Some(mcpvisor_process::Rung::Itself)));
+    world.end();
+}
+
+/// Negative control: without a guardian the stopped keeper and all that it kept outlived the daemon.
+fn g36_a_keeper_that_its_server_stops(kind: ContainmentKind) {
+    leaves_nothing(kind, "stopping", |text| {
+        let keeper = numbers(text, "keeper")[0];
+        eventually("a stopped keeper", || {
+            let status = std::fs::read_to_string(format!("/proc/{keeper}/status")).unwrap();
+            crate::world::status(&status, "State").starts_with('T')
+        });
+    });
+}
+
+/// Negative control: without a guardian the helper outlived both.
+fn g36_a_keeper_that_is_killed_with_its_daemon(kind: ContainmentKind) {
+    leaves_nothing(kind, "daemon", |text| {
+        let daemon = parent(numbers(text, "keeper")[0]);
+        // So that it does not clean up after the keeper.
+        signal(daemon, Signal::STOP);
+        signal(numbers(text, "keeper")[0], Signal::KILL);
+    });
+}
+
+/// A search for what a lost keeper has left spares it, too.
+fn g36_a_guardian_is_replaced(kind: ContainmentKind) {
+    let world = World::start(kind);
+    eventually("a guardian", || guardian().is_some());
+    let first = guardian().unwrap();
+    signal(first, Signal::KILL);
+    eventually("another guardian", || guardian().is_some_and(|pid| pid != first));
+    let second = guardian();
+    let server = world.launch(sh(ESCAPEE));
+    server.read_until("helper");
+    signal(parent(server.launched.pid), Signal::KILL);
+    server.empty();
+    assert_eq!(guardian(), second);
     world.end();
 }
 

@@ -291,7 +291,8 @@ pub(crate) fn is_root() -> bool {
 /// The other programs that this one can be.
 pub(crate) fn play(role: &str) -> ! {
     match role {
-        "daemon" => crate::keepers::play_daemon(),
+        "daemon" => crate::keepers::play_daemon(crate::keepers::ESCAPEE),
+        "stopping" => crate::keepers::play_daemon(crate::keepers::STOPPER),
         "guarded" => crate::guarding::play_daemon(),
         "noting" => crate::leftovers::play_noting(),
         "finding" => crate::leftovers::play_finding(),
