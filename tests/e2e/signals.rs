@@ -1,8 +1,15 @@
 //! The daemon's own end, in order and otherwise, and what can't be killed.
 use crate::frozen::Freezer;
 use crate::support::{assert_closed, close, kind, main_pid, on_both, open, open_params, polite, python};
-use mcpvisor_testkit::{Daemon, SOON, Scene, Setup, Signal, Stdio, ends_within, eventually, procfs, until};
+use mcpvisor_testkit::{
+    Daemon, Process, Rpc, SOON, Scene, Setup, Signal, Stdio, binary, ends_within, eventually, procfs, scene,
+    until,
+};
 use serde_json::json;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// No process that was noted exists.
@@ -200,4 +207,48 @@ on_both! {
         close(&next, "k0");
         next.finish();
     };
+}
+
+/// A daemon, as soon as its socket accepts connections and not later.
+fn just_listening(scene: &Arc<Scene>, n: usize, config: &Path) -> (Process, PathBuf) {
+    let socket = scene.path(&format!("early{n}.sock"));
+    let log = || {
+        std::process::Stdio::from(
+            fs::File::create(socket.with_extension("log")).expect("a log in the scene's folder"),
+        )
+    };
+    let command = scene.command(binary("mcpvisord")).arg("--socket").arg(&socket).arg("--config").arg(config);
+    let mut daemon = command.streams(std::process::Stdio::null(), log(), log()).spawn();
+    let begin = Instant::now();
+    while UnixStream::connect(&socket).is_err() {
+        assert!(!daemon.has_ended() && begin.elapsed() < SOON, "it does not listen");
+        std::hint::spin_loop();
+    }
+    (daemon, socket)
+}
+
+/// Who can connect can signal, too: the daemon heeds that once it is up. Negative control: with signals that are received from the
+/// end of the start on, each of these ended the daemon by the signal.
+#[test]
+fn g35_signals_from_the_first_connection_on() {
+    scene(|scene| {
+        let config = scene.path("early.toml");
+        let signals = [Signal::TERM, Signal::INT, Signal::HUP];
+        for (n, signal) in signals.into_iter().cycle().take(6).enumerate() {
+            fs::write(&config, "[daemon]\nmax_sessions = 5\n").expect("a file in the scene's folder");
+            let (mut daemon, socket) = just_listening(scene, n, &config);
+            if signal == Signal::HUP {
+                fs::write(&config, "[daemon]\nmax_sessions = 2\n").expect("a file in the scene's folder");
+            }
+            daemon.signal(signal);
+            if signal == Signal::HUP {
+                eventually("the new limit", SOON, || {
+                    let connection = Rpc::connect(&socket).expect("it goes on");
+                    connection.call("daemon/status", &json!({})).expect("a status")["sessions"]["limit"] == 2
+                });
+                daemon.signal(Signal::TERM);
+            }
+            assert_eq!(daemon.wait(SOON).code(), Some(0), "{signal:?}");
+        }
+    });
 }

@@ -2,7 +2,7 @@
 use crate::args::Args;
 use crate::config::{Config, Containment};
 use crate::peer::Peer;
-use crate::signals::Signals;
+use crate::signals::Caught;
 use crate::start::{OnHangUp, Parts, Role, StartError, heed, runtime, supervise};
 use crate::{connection, limits};
 use mcpvisor_lifecycle::registry::Urgency;
@@ -41,13 +41,14 @@ fn run(prefix: &[&str], args: &Args) -> Result<usize, StartError> {
     let let_go = |error| StartError::new("let go of the standard streams", error);
     rustix::stdio::dup2_stdin(&null).map_err(let_go)?;
     rustix::stdio::dup2_stdout(&null).map_err(let_go)?;
+    let caught = Caught::register().map_err(|error| StartError::new("receive signals", error))?;
     limits::raise();
     let parts = Parts::start(prefix, args.containment.unwrap_or(Containment::Auto), Role::Private)?;
     let runtime = runtime()?;
     let rights = parts.rights(Vec::new(), true);
     let containment = parts.containment.clone();
     let left = runtime.block_on(async {
-        let signals = Signals::register().map_err(|error| StartError::new("receive signals", error))?;
+        let signals = caught.into_signals().map_err(|error| StartError::new("receive signals", error))?;
         let (daemon, _watcher) = supervise(containment, Arc::new(Config::default()), rights, None).await?;
         let stream =
             UnixStream::from_std(stream).map_err(|error| StartError::new("use the connection", error))?;

@@ -16,17 +16,32 @@ pub(crate) enum Signal {
 
 /// Signals since the registration; none is lost, but for more at once than a pipe holds.
 #[derive(Debug)]
+pub(crate) struct Caught {
+    end: StdStream,
+    hang_up: StdStream,
+}
+
+impl Caught {
+    /// From now on the signals no longer end the process. Before anybody can know that there is a daemon: what comes during
+    /// its start is heeded once it is up.
+    pub(crate) fn register() -> io::Result<Self> {
+        Ok(Self { end: pipe(&[SIGTERM, SIGINT])?, hang_up: pipe(&[SIGHUP])? })
+    }
+
+    /// Needs a runtime.
+    pub(crate) fn into_signals(self) -> io::Result<Signals> {
+        Ok(Signals { end: UnixStream::from_std(self.end)?, hang_up: UnixStream::from_std(self.hang_up)? })
+    }
+}
+
+/// The same, in a runtime.
+#[derive(Debug)]
 pub(crate) struct Signals {
     end: UnixStream,
     hang_up: UnixStream,
 }
 
 impl Signals {
-    /// From now on the signals no longer end the process. Needs a runtime.
-    pub(crate) fn register() -> io::Result<Self> {
-        Ok(Self { end: pipe(&[SIGTERM, SIGINT])?, hang_up: pipe(&[SIGHUP])? })
-    }
-
     /// The next one. Cancel-safe.
     pub(crate) async fn next(&self) -> io::Result<Signal> {
         loop {
@@ -47,13 +62,13 @@ impl Signals {
     }
 }
 
-fn pipe(signals: &[i32]) -> io::Result<UnixStream> {
+fn pipe(signals: &[i32]) -> io::Result<StdStream> {
     let (reader, writer) = StdStream::pair()?;
     for signal in signals {
         signal_hook::low_level::pipe::register(*signal, OwnedFd::from(writer.try_clone()?))?;
     }
     reader.set_nonblocking(true)?;
-    UnixStream::from_std(reader)
+    Ok(reader)
 }
 
 #[cfg(test)]
@@ -63,7 +78,11 @@ mod tests {
 
     #[tokio::test]
     async fn each_signal_is_told_once() {
-        let signals = Signals::register().unwrap();
+        let caught = Caught::register().unwrap();
+        // One that came before there was a runtime is told like the others.
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        let signals = caught.into_signals().unwrap();
+        assert_eq!(signals.next().await.unwrap(), Signal::End);
         for (number, expected) in [(SIGTERM, Signal::End), (SIGINT, Signal::End), (SIGHUP, Signal::HangUp)] {
             signal_hook::low_level::raise(number).unwrap();
             let told = tokio::time::timeout(Duration::from_secs(5), signals.next()).await.unwrap().unwrap();

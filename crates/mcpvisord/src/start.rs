@@ -4,7 +4,7 @@ use crate::config::{Config, Containment, Profile, Source};
 use crate::daemon::Daemon;
 use crate::reload::Reloader;
 use crate::rights::Rights;
-use crate::signals::{Signal, Signals};
+use crate::signals::{Caught, Signal, Signals};
 use crate::socket::Listening;
 use crate::systemd::{self, Never};
 use crate::{limits, log, server};
@@ -90,6 +90,7 @@ pub(crate) fn foreground(prefix: &[&str], args: &Args) -> ExitCode {
 /// The number of sessions that could not be ended.
 fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError> {
     config.can_be_honoured().map_err(|(message, help)| StartError { message, help: Some(help) })?;
+    let caught = Caught::register().map_err(|error| StartError::new("receive signals", error))?;
     let mut listening = Listening::open(args.socket.clone(), config.daemon.socket_mode)
         .map_err(|error| StartError { help: error.help.clone(), ..StartError::new("listen", error) })?;
     let (_log, log_level) = log::start(args.log_format, config.daemon.log_level)
@@ -112,8 +113,7 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
     let reloader = Reloader::new(Source::new(args.config.clone()), log_level);
     let (containment, instance) = (parts.containment.clone(), parts.instance.clone());
     let left = runtime.block_on(async {
-        // Signals that come from here on begin the ladder.
-        let signals = Signals::register().map_err(|error| StartError::new("receive signals", error))?;
+        let signals = caught.into_signals().map_err(|error| StartError::new("receive signals", error))?;
         let (daemon, ended) = supervise(containment, config, rights, Some(reloader)).await?;
         let socket = listening.describe();
         tracing::info!(
