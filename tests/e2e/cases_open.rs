@@ -1,7 +1,7 @@
 //! Every misbehaving server through `open`, `call` and `close`, on both containments: what its header asks for, a certificate
 //! that is right, and nothing left.
-use crate::support::{assert_closed, case, on_both, record};
-use mcpvisor_testkit::{Containment, Daemon, Output, SOON, Scene, Setup, eventually, procfs};
+use crate::support::{assert_closed, case, kind, on_both, record};
+use mcpvisor_testkit::{Containment, Daemon, Output, SOON, Scene, Setup, Signal, eventually, procfs, until};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -358,6 +358,63 @@ on_both! {
         eventually("the end of the server", SOON, || !procfs::exists(first));
         eventually("another one", SOON, || stage.daemon.cli(&["show", "case"]).ok()["state"] == "ready");
         assert_ne!(stage.noted("server"), first);
+        let told = stage.daemon.cli(&["show", "case"]).ok()["servers"][0]["last_error"].clone();
+        assert_eq!(told, "it closed its stdout while it ran", "and not how we have ended it then");
+        stage.close();
+        stage.daemon.finish();
+    };
+
+    /// G25: the same of a keeper that was killed.
+    g25_loses_its_keeper = |scene, containment| {
+        if containment == Containment::Keeper {
+            let stage = Stage::new(scene, containment);
+            stage.open("34-out-of-order", &[]);
+            let keeper = procfs::stat(stage.noted("server")).expect("the server lives").ppid;
+            mcpvisor_testkit::send_signal(keeper, Signal::KILL);
+            eventually("another one", SOON, || {
+                let session = stage.daemon.cli(&["show", "case"]).ok();
+                session["state"] == "ready" && session["servers"][0]["restarts"] == 1
+            });
+            let told = stage.daemon.cli(&["show", "case"]).ok()["servers"][0]["last_error"].clone();
+            assert_eq!(told, "the keeper that contained it was killed");
+            let closed = stage.daemon.cli(&["close", "case"]).ok()["results"][0].clone();
+            assert_eq!((&closed["outcome"], &closed["proof"]), (&json!("closed"), &json!("none")), "{closed:#}");
+            stage.daemon.finish();
+        }
+    };
+
+    /// While a server waits for its next start its tools are known, and calls of them say that it does not run.
+    keeps_its_tools_in_backoff = |scene, containment| {
+        let stage = Stage::new(scene, containment);
+        stage.open("11-dies-mid-call", &[]);
+        let connection = stage.daemon.connect();
+        let call = json!({"key": "case", "tool": "echo"});
+        // The pause doubles: after the third death there is time to look.
+        for round in 1..=2 {
+            stage.call("echo", &json!({})).fails(1);
+            eventually("the restart", SOON, || {
+                let session = stage.daemon.cli(&["show", "case"]).ok();
+                session["state"] == "ready" && session["servers"][0]["restarts"] == round
+            });
+        }
+        connection.call("tool/call", &call).expect_err("it dies");
+        let refused = until(SOON, || {
+            let error = connection.call("tool/call", &call).expect_err("it does not run");
+            assert_eq!(kind(&error), "server_exited", "{error:#}");
+            error["data"]["retry_after_ms"].is_u64().then_some(error)
+        });
+        let refused = refused.expect("it is told when it is started again");
+        assert!(refused["message"].as_str().is_some_and(|text| text.contains("is started again in")), "{refused:#}");
+        let listed = connection.call("tool/list", &json!({"key": "case"})).expect("what is known");
+        assert_eq!(listed["tools"], json!([]), "{listed:#}");
+        assert_eq!(listed["down"][0]["state"], "backoff", "{listed:#}");
+        let unknown = json!({"key": "case", "tool": "no-such"});
+        let unknown = connection.call("tool/call", &unknown).expect_err("nobody has it");
+        assert_eq!(kind(&unknown), "invalid_request", "{unknown:#}");
+        eventually("the restart", SOON, || stage.daemon.cli(&["show", "case"]).ok()["state"] == "ready");
+        let listed = connection.call("tool/list", &json!({"key": "case"})).expect("its tools");
+        assert_eq!((&listed["tools"][0]["name"], &listed["down"]), (&json!("echo"), &json!(null)), "{listed:#}");
+        drop(connection);
         stage.close();
         stage.daemon.finish();
     };

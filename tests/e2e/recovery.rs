@@ -112,9 +112,12 @@ on_both! {
         close(&next, "k");
         // What became of the one that was left is remembered as of any other.
         let old = next.cli(&["wait", &format!("k@{generation}")]).ok();
-        assert_eq!((&old["state"], &old["certificate"]["reason"]), (&json!("failed"), &json!("internal")), "{old:#}");
+        assert_eq!((&old["state"], &old["certificate"]["reason"]), (&json!("failed"), &json!("daemon_lost")), "{old:#}");
         assert_eq!(old["certificate"]["proof"], proof(containment), "{old:#}");
-        let told = &old["certificate"]["servers"][0]["processes"][0];
+        let server = &old["certificate"]["servers"][0];
+        assert_eq!(server["stage"], "sigkill", "{old:#}");
+        assert!(server["duration_ms"].as_f64() > Some(0.0), "{old:#}");
+        let told = &server["processes"][0];
         assert_eq!((&told["pid"], &told["ended_by"]), (&json!(pid), &json!("sigkill")), "{old:#}");
         drop((freezer, connection, closing));
         next.finish();

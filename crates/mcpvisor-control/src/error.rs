@@ -57,7 +57,7 @@ kinds! {
     StartTimeout = "start_timeout", 1012, 1, "A server was not ready in time: `server`, `reason`, `exit`, `stderr_tail`, `frames`.";
     Cancelled = "cancelled", 1013, 1, "The request was cancelled.";
     DeadlineExceeded = "deadline_exceeded", 1014, 3, "The request's deadline passed first.";
-    ServerExited = "server_exited", 1015, 1, "The server ended before it answered: `server`, `exit`, `stderr_tail`, `frames`.";
+    ServerExited = "server_exited", 1015, 1, "The server ended before it answered, or does not run: `server`, `exit`, `stderr_tail`, `frames`, `retry_after_ms` where that is known.";
     Quarantined = "quarantined", 1016, 8, "Processes of the session could not be killed; the key stays blocked.";
     Unsupported = "unsupported", 1017, 1, "This can't be done here; the message says why.";
     ServerError = "server_error", 1018, 1, "The MCP server answered with an error of its own: `error`, as it came; or with what is no answer: `server`.";

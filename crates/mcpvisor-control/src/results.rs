@@ -266,6 +266,20 @@ pub struct Waited {
 pub struct Tools {
     /// In the order of the servers, and as each tells them.
     pub tools: Vec<Tool>,
+    /// Servers that do not run, and whose tools are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub down: Vec<ServerDown>,
+}
+
+/// A server that can't be called now.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ServerDown {
+    /// Its name.
+    pub name: ServerName,
+    /// Its state.
+    pub state: ServerState,
+    /// When it is started again, where that is known.
+    pub retry_after_ms: Option<u64>,
 }
 
 /// A tool.

@@ -108,6 +108,15 @@ impl Catalogue {
         })
     }
 
+    /// The same names of some servers only.
+    #[must_use]
+    pub fn only(&self, servers: impl Fn(&str) -> bool) -> Self {
+        let of = |owners: &Vec<Owned>| owners.iter().all(|owned| servers(&owned.server));
+        let published = self.published.iter().filter(|(_, owners)| of(owners));
+        let published = published.map(|(name, owners)| (name.clone(), owners.clone())).collect();
+        Self { published, plain: self.plain.clone() }
+    }
+
     /// Whose a name is.
     #[must_use]
     pub fn find(&self, name: &str) -> Meaning {
@@ -231,6 +240,19 @@ mod tests {
         let never = Catalogue::new(&two, Prefix::Never);
         assert_eq!(names(&never), ["x", "y"]);
         assert_eq!((find(&never, "x").as_str(), find(&never, "b__x").as_str()), ("x of b", "nothing"));
+    }
+
+    #[test]
+    fn names_stay_a_servers_own_while_it_does_not_run() {
+        let two = [server("a", &["x", "y"]), server("b", &["x", "z"])];
+        let catalogue = Catalogue::new(&two, Prefix::OnConflict);
+        let running = catalogue.only(|server| server == "b");
+        assert_eq!(
+            names(&running),
+            ["b__x", "z"],
+            "and not x, which would be another name than before and after"
+        );
+        assert_eq!((find(&catalogue, "y").as_str(), find(&running, "y").as_str()), ("y of a", "nothing"));
     }
 
     #[test]

@@ -6,6 +6,6 @@ mod view;
 pub use failure::{Failure, StartFailure};
 pub use request::{DirectStreams, OpenRequest, ServerSpec, SupervisorConfig};
 pub use view::{
-    Certificate, Drained, Frame, FrameKind, LogLine, Opened, Outcome, ProcessView, Proof, ServerCertificate,
-    ServerView, SessionView, StatusView, ToolView, Waited, Waits,
+    Certificate, Down, Drained, Frame, FrameKind, LogLine, Opened, Outcome, ProcessView, Proof,
+    ServerCertificate, ServerView, SessionView, StatusView, ToolView, ToolsView, Waited, Waits,
 };

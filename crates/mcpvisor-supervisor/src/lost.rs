@@ -150,7 +150,7 @@ fn end_former(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId
         settle(server, &whole);
     }
     let proven = reports.iter().all(|(_, report)| report.proven);
-    core.end_session(record, Ended::Failed, CloseReason::Internal, proven);
+    core.end_session(record, Ended::Failed, CloseReason::DaemonLost, proven);
 }
 
 /// Writes a report that lists what is left, and tells the registry.

@@ -1,15 +1,16 @@
 //! What is known of a session outside of its actors: read by `list` and `show` without asking anyone, and still there
 //! when an actor is lost. Each record is written by the one actor that owns the session or the server.
 use crate::api::{
-    Certificate, OpenRequest, ServerCertificate, ServerSpec, ServerView, SessionView, StartFailure, Waits,
+    Certificate, Down, OpenRequest, ServerCertificate, ServerSpec, ServerView, SessionView, StartFailure,
+    Waits,
 };
 use crate::clock::Clock;
 use crate::frames::{FrameLog, MOST};
 use crate::gate::Gate;
 use crate::recovery::Former;
-use crate::relay::Connection;
 use crate::relay::attached::Slot;
 use crate::relay::exclusive::Relay;
+use crate::relay::{Connection, LastItems};
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::registry::Left;
@@ -18,6 +19,7 @@ use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
 use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_mcp::text::printable;
+use mcpvisor_mcp::{Item, ListKind};
 use mcpvisor_process::{ContainmentKind, Exit, LeftId, ScopeId};
 use ractor::ActorRef;
 use std::collections::BTreeMap;
@@ -114,8 +116,14 @@ impl SessionRecord {
         let servers = former.servers.into_iter().enumerate();
         let servers = servers.map(|(index, (name, mode))| {
             let server = ServerRecord::new(index, ServerSpec::unknown(name, mode, kill_wait));
-            server.live().state = ServerState::Stopping;
-            server.live().waiting = Some(("what a former daemon has left of it", clock.now(), None));
+            {
+                let mut live = server.live();
+                live.state = ServerState::Stopping;
+                live.waiting = Some(("what a former daemon has left of it", clock.now(), None));
+                // The guardian, the keepers and the sweep know no other rung.
+                live.stage = Stage::Sigkill;
+                live.stopping_since = Some(Instant::now());
+            }
             Arc::new(server)
         });
         Self {
@@ -136,7 +144,7 @@ impl SessionRecord {
             key: former.key,
             live: Mutex::new(SessionLive {
                 state: SessionState::Stopping,
-                closing: Some((Instant::now(), CloseReason::Internal)),
+                closing: Some((Instant::now(), CloseReason::DaemonLost)),
                 certificate: None,
                 actor: None,
             }),
@@ -274,6 +282,8 @@ pub(crate) struct ServerLive {
     pub(crate) scope: Option<(Incarnation, ScopeId)>,
     pub(crate) empty: bool,
     pub(crate) connection: Option<Connection>,
+    /// What a server that does not run had, as it was last listed.
+    pub(crate) last_items: LastItems,
     /// Of an exclusive server, in place of a connection.
     pub(crate) relay: Option<Relay>,
     /// The relay that has ended, and may still deliver.
@@ -314,6 +324,7 @@ impl ServerRecord {
                 scope: None,
                 empty: true,
                 connection: None,
+                last_items: LastItems::default(),
                 relay: None,
                 delivering: None,
                 era: None,
@@ -389,14 +400,38 @@ impl ServerRecord {
     /// Ends the connection. Who is told of that takes locks of its own, under some of which servers are looked at: so this one is not
     /// held meanwhile.
     pub(crate) fn end_connection(&self) {
-        let Some(connection) = self.live().connection.take() else { return };
-        self.live().noise = connection.stats().noise;
+        let connection = {
+            let mut live = self.live();
+            let Some(connection) = live.connection.take() else { return };
+            live.noise = connection.stats().noise;
+            for (kept, listed) in live.last_items.iter_mut().zip(connection.last_items()) {
+                *kept = listed.or_else(|| kept.take());
+            }
+            connection
+        };
         connection.end();
     }
 
     /// The connection, whatever the server's state is.
     pub(crate) fn any_connection(&self) -> Option<Connection> {
         self.live().connection.clone()
+    }
+
+    /// What it had when it was last listed; it may not run any more.
+    pub(crate) fn last_items(&self, kind: ListKind) -> Option<Arc<[Item]>> {
+        let live = self.live();
+        let newest =
+            live.connection.as_ref().and_then(|connection| connection.last_items()[kind as usize].clone());
+        newest.or_else(|| live.last_items[kind as usize].clone())
+    }
+
+    /// Why it can't be called now.
+    pub(crate) fn down(&self, clock: Clock) -> Down {
+        let live = self.live();
+        let until =
+            live.waiting.and_then(|(_, _, until)| until).filter(|_| live.state == ServerState::Backoff);
+        let retry_after = until.map(|until| until.since(clock.now()));
+        Down { server: self.spec.name.clone(), state: live.state, retry_after }
     }
 
     fn view(&self, clock: Clock) -> ServerView {

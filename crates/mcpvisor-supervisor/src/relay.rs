@@ -61,6 +61,9 @@ pub(crate) struct Connection {
     shared: Arc<Shared>,
 }
 
+/// A server's last complete listings, by kind.
+pub(crate) type LastItems = [Option<Arc<[Item]>>; ListKind::ALL.len()];
+
 /// Why a request has no result.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum CallError {
@@ -169,6 +172,11 @@ impl Connection {
     /// The same where it is known without asking.
     pub(crate) fn known_items(&self, kind: ListKind) -> Result<Option<Arc<[Item]>>, CallError> {
         self.shared.known_items(kind)
+    }
+
+    /// What was last listed, also when the server is gone.
+    pub(crate) fn last_items(&self) -> LastItems {
+        self.shared.last_items()
     }
 
     /// Calls a tool: its result as it came, unchecked. Dropping the future cancels the call at the server and frees its place; an answer that still comes is

@@ -187,16 +187,33 @@ impl Driver {
                 }
                 self.scope_told(incarnation, fact)
             }
-            ServerMsg::OutputEnded(incarnation) => ServerEvent::OutputEnded { incarnation },
+            ServerMsg::OutputEnded(incarnation) => {
+                if self.runs(incarnation) {
+                    self.cause
+                        .get_or_insert(("output_ended", "it closed its stdout while it ran".to_owned()));
+                }
+                ServerEvent::OutputEnded { incarnation }
+            }
             ServerMsg::InputEnded(incarnation) => {
                 self.arguments.containment.stdin_closed(&self.scope(incarnation));
                 ServerEvent::InputEnded { incarnation }
             }
-            ServerMsg::Alarm => ServerEvent::Timeout,
+            ServerMsg::Alarm => {
+                let starts = self.machine.state() == ServerState::Starting;
+                if starts && self.machine.next_timeout() <= Some(self.arguments.clock.now()) {
+                    self.cause.get_or_insert(("timeout", String::new()));
+                }
+                ServerEvent::Timeout
+            }
             #[cfg(test)]
             ServerMsg::Panic => panic!("a server's actor was told to panic"),
         };
         self.step(myself, event);
+    }
+
+    /// It is the newest one, and ready.
+    fn runs(&self, incarnation: Incarnation) -> bool {
+        self.machine.incarnation() == Some(incarnation) && self.machine.state() == ServerState::Ready
     }
 
     fn step(&mut self, myself: &ActorRef<ServerMsg>, event: ServerEvent) {
@@ -441,6 +458,10 @@ impl Driver {
             ScopeFact::Empty { report } => {
                 if self.machine.incarnation() == Some(incarnation) {
                     self.drop_hang_up();
+                    if !report.proven {
+                        self.cause =
+                            Some(("keeper_lost", "the keeper that contained it was killed".to_owned()));
+                    }
                     let certificate = certificate::of_server(&self.arguments.record, &report, Instant::now());
                     let mut live = self.arguments.record.live();
                     live.empty = true;

@@ -221,7 +221,7 @@ const ALL: [(Who, How); 6] = [
 async fn works_again(world: &World) {
     let opened = world.supervisor.open(world.request(Mode::Shared, &["python3", "-c", MCP])).await.unwrap();
     assert!(opened.created);
-    assert_eq!(world.supervisor.tools(world.target(None)).await.unwrap().len(), 1);
+    assert_eq!(world.supervisor.tools(world.target(None)).await.unwrap().tools.len(), 1);
     let certificate = world.supervisor.close(world.target(None), options(), true, None).await.unwrap();
     assert_eq!((certificate.outcome, certificate.reason), (Outcome::Closed, CloseReason::Requested));
     assert_ne!(certificate.proof, Proof::None);

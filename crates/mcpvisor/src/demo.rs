@@ -49,7 +49,7 @@ fn run(globals: &Globals, story: &mut Story) -> Result<u8, Error> {
     story.opened(&session.session);
     let key = session.session.key.clone();
 
-    let Tools { tools } = ask(&mut daemon, &ToolList { key: key.clone(), generation: None, user: None })?;
+    let Tools { tools, .. } = ask(&mut daemon, &ToolList { key: key.clone(), generation: None, user: None })?;
     story.tools(&tools);
 
     let sum = call(&mut daemon, &key, "add", &json!({"a": 19, "b": 23}))?;

@@ -9,7 +9,7 @@ mod status;
 
 pub(crate) use certificate::{close_report, waited};
 pub(crate) use failure::error;
-pub(crate) use listings::{log_line, process, tool};
+pub(crate) use listings::{down, log_line, process, tool};
 pub(crate) use names::{key_name, server as wire_server_name, server_name, tenant_name};
 pub(crate) use session::session;
 pub(crate) use status::status;

@@ -142,6 +142,8 @@ words! {
         ServersEnded = "servers_ended",
         /// A defect of the daemon; its processes were ended all the same.
         Internal = "internal",
+        /// The daemon that had it was killed, and the next one has ended what was left of it.
+        DaemonLost = "daemon_lost",
     }
 
     /// Where a frame went.

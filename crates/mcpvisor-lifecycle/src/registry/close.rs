@@ -211,7 +211,8 @@ fn by_itself(reason: CloseReason) -> bool {
         CloseReason::StartFailed
         | CloseReason::ServersFailed
         | CloseReason::ServersEnded
-        | CloseReason::Internal => true,
+        | CloseReason::Internal
+        | CloseReason::DaemonLost => true,
         CloseReason::Requested
         | CloseReason::Shutdown
         | CloseReason::LeaseEnded

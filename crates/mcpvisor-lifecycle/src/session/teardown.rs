@@ -125,7 +125,10 @@ impl Session {
     fn end(&mut self, now: Moment, out: &mut Effects) {
         let reason = self.reason.unwrap_or(CloseReason::Internal);
         let ended = match reason {
-            CloseReason::StartFailed | CloseReason::ServersFailed | CloseReason::Internal => Ended::Failed,
+            CloseReason::StartFailed
+            | CloseReason::ServersFailed
+            | CloseReason::Internal
+            | CloseReason::DaemonLost => Ended::Failed,
             _ => Ended::Closed,
         };
         self.enter(now, Phase::Ended(ended));

@@ -29,6 +29,8 @@ pub enum CloseReason {
     ServersEnded,
     /// An actor of the session broke; its processes were reaped without it.
     Internal,
+    /// The daemon that had it was killed; its successor has ended what was left.
+    DaemonLost,
 }
 
 /// The final state.

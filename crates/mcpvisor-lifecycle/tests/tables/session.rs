@@ -113,7 +113,7 @@ fn the_sessions_states_are_told_as_the_table_says() {
     assert_eq!(seen.len() + 1, rows.len());
 }
 
-const REASONS: [CloseReason; 11] = [
+const REASONS: [CloseReason; 12] = [
     CloseReason::Requested,
     CloseReason::Shutdown,
     CloseReason::LeaseEnded,
@@ -125,6 +125,7 @@ const REASONS: [CloseReason; 11] = [
     CloseReason::ServersFailed,
     CloseReason::ServersEnded,
     CloseReason::Internal,
+    CloseReason::DaemonLost,
 ];
 
 #[test]

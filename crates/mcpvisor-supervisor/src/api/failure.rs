@@ -1,5 +1,5 @@
 //! Why a request was not done.
-use super::view::Frame;
+use super::view::{Down, Frame};
 use mcpvisor_lifecycle::{ServerName, SessionId};
 use mcpvisor_process::Exit;
 use serde_json::value::RawValue;
@@ -12,7 +12,7 @@ pub struct StartFailure {
     /// Which one.
     pub server: ServerName,
     /// `not_found`, `not_executable`, `directory`, `hung`, `resources`, `killed`, `launch`, `handshake`, `timeout`, `exited`,
-    /// `output_ended`, `restart_limit` or `internal`.
+    /// `output_ended`, `keeper_lost`, `restart_limit` or `internal`.
     pub cause: &'static str,
     /// A sentence for a person, without the server's name.
     pub message: String,
@@ -116,6 +116,16 @@ pub enum Failure {
         stderr_tail: String,
         /// The last frames, at most 20.
         frames: Arc<[Frame]>,
+    },
+    /// The server did not run, and nothing was sent to it.
+    #[error("the server does not run")]
+    ServerDown {
+        /// Which one, and when it may run again.
+        down: Down,
+        /// How its main process ended, where that is known.
+        exit: Option<Exit>,
+        /// The end of its stderr, escaped.
+        stderr_tail: String,
     },
     /// It can't be asked of this session.
     #[error("{0}")]

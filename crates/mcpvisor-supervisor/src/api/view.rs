@@ -237,6 +237,26 @@ pub struct ToolView {
     pub raw: Arc<RawValue>,
 }
 
+/// The tools of a session.
+#[derive(Debug, Clone)]
+pub struct ToolsView {
+    /// Those of the servers that run.
+    pub tools: Vec<ToolView>,
+    /// Shared servers that do not.
+    pub down: Vec<Down>,
+}
+
+/// A server that can't be called now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Down {
+    /// Which one.
+    pub server: ServerName,
+    /// Its state.
+    pub state: ServerState,
+    /// When it is started again, where that is known.
+    pub retry_after: Option<Duration>,
+}
+
 /// A line of a server's stderr.
 #[derive(Debug, Clone)]
 pub struct LogLine {

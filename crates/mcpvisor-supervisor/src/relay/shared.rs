@@ -3,7 +3,7 @@ use super::attached::{Attached, Slot};
 use super::exclusive::End;
 use super::outbox::{Flush, Outbox};
 use super::reader::Reader;
-use super::{CallError, ConnectionOptions, ConnectionStats};
+use super::{CallError, ConnectionOptions, ConnectionStats, LastItems};
 use crate::frames::FrameLog;
 use mcpvisor_mcp::endpoint::CallKey;
 use mcpvisor_mcp::peer::{Asked, Events, NotReady, Sent, Told as Notification};
@@ -85,6 +85,8 @@ struct List {
     epoch: u64,
     /// How many the last complete listing had.
     count: Option<usize>,
+    /// The last complete listing, though it may have changed since.
+    last: Option<Arc<[Item]>>,
 }
 
 impl Shared {
@@ -337,6 +339,12 @@ impl Shared {
         }
     }
 
+    /// The last complete listings, by kind.
+    pub(super) fn last_items(&self) -> LastItems {
+        let state = lock(&self.state);
+        state.lists.each_ref().map(|list| list.last.clone())
+    }
+
     /// How often a list has changed.
     pub(super) fn epoch(&self, kind: ListKind) -> u64 {
         lock(&self.state).lists[kind as usize].epoch
@@ -358,6 +366,7 @@ impl Shared {
         }
         let list = &mut state.lists[kind as usize];
         list.count = Some(items.len());
+        list.last = Some(Arc::clone(&items));
         if list.epoch == epoch && tells_changes {
             list.items = Some(Arc::clone(&items));
         }

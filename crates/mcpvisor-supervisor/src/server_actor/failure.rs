@@ -1,5 +1,6 @@
 //! Why a server failed, in a word and in a sentence.
 use super::Driver;
+use crate::record::ServerRecord;
 use mcpvisor_lifecycle::server::{Failure, Stage};
 use mcpvisor_process::{Exit, LaunchErrorKind};
 
@@ -13,34 +14,43 @@ impl Driver {
             Exit::Code(code) => format!("it exited with status {code}"),
             Exit::Signal(signal) => format!("it was ended by signal {signal}"),
         });
+        // An exit that it was not told to make explains itself.
+        let by_itself = live.stage == Stage::Itself && ended.is_some();
+        drop(live);
+        let keeps =
+            |cause| !by_itself || failure == Failure::Launch || matches!(cause, "keeper_lost" | "timeout");
+        let noted = noted.filter(|(cause, _)| keeps(*cause));
+        let noted =
+            noted.map(|noted| if noted.0 == "timeout" { self.arguments.record.too_slow() } else { noted });
+        let last = noted.clone().map(|(_, text)| text).or_else(|| ended.clone());
         match (failure, noted) {
-            (Failure::Launch, Some(noted)) => noted,
-            (Failure::StartTimeout, _) => {
-                let mut text = format!("it was not ready within {} ms", spec.start.as_millis());
-                if let Some(line) = live.noise.as_deref() {
-                    text.push_str(&format!("; its stdout began with a line that is no message: {line}"));
-                }
-                ("timeout", text)
-            }
-            (Failure::Handshake, Some((cause, message)))
-                if live.stage != Stage::Itself || ended.is_none() =>
-            {
-                (cause, message)
-            }
-            (Failure::OutputEnded, noted) if live.stage != Stage::Itself || ended.is_none() => {
-                noted.unwrap_or_else(|| ("output_ended", "it closed its stdout".to_owned()))
-            }
             (Failure::RestartLimit, _) => (
                 "restart_limit",
                 format!(
                     "it failed more than {} times in {} s{}",
                     spec.restart_intensity,
                     spec.restart_period.as_secs(),
-                    ended.map(|text| format!("; the last time {text}")).unwrap_or_default()
+                    last.map(|text| format!("; the last time {text}")).unwrap_or_default()
                 ),
             ),
-            (_, _) => ("exited", ended.unwrap_or_else(|| "it ended".to_owned())),
+            (_, Some(keeper @ ("keeper_lost", _))) => keeper,
+            (Failure::StartTimeout, _) => self.arguments.record.too_slow(),
+            (_, Some(noted)) => noted,
+            (Failure::OutputEnded, None) if !by_itself => ("output_ended", "it closed its stdout".to_owned()),
+            (_, None) => ("exited", ended.unwrap_or_else(|| "it ended".to_owned())),
         }
+    }
+}
+
+impl ServerRecord {
+    /// The start's time has run out.
+    pub(super) fn too_slow(&self) -> (&'static str, String) {
+        let mut text = format!("it was not ready within {} ms", self.spec.start.as_millis());
+        let noise = self.live().noise.clone();
+        if let Some(line) = noise {
+            text.push_str(&format!("; its stdout began with a line that is no message: {line}"));
+        }
+        ("timeout", text)
     }
 }
 

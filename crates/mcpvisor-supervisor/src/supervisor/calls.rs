@@ -1,7 +1,7 @@
 //! The tools of a session, and calls of them. Nothing here passes a mailbox but the question whose session it is.
 use super::Supervisor;
-use super::failure::call_failure;
-use crate::api::{Failure, ToolView};
+use super::failure::{CALL_TAIL, call_failure};
+use crate::api::{Down, Failure, ToolView, ToolsView};
 use crate::core::count;
 use crate::record::SessionRecord;
 use crate::relay::CallError;
@@ -47,30 +47,44 @@ impl Supervisor {
     async fn catalogue(&self, record: &SessionRecord) -> Result<Catalogue, Failure> {
         let mut servers = Vec::with_capacity(record.servers.len());
         for server in &record.servers {
-            let Some(connection) = server.connection() else { continue };
-            match connection.items(ListKind::Tools).await {
-                Ok(items) => servers.push(ServerItems { server: server.spec.name.as_str().into(), items }),
-                Err(CallError::ServerExited) => {}
+            let listed = match server.connection() {
+                Some(connection) => connection.items(ListKind::Tools).await,
+                None => Err(CallError::ServerExited),
+            };
+            // The names of one that does not run stay its own: it may be started again.
+            let items = match listed {
+                Ok(items) => Some(items),
+                Err(CallError::ServerExited | CallError::NotReady) => server.last_items(ListKind::Tools),
                 Err(error) => return Err(call_failure(error, &server.spec.name, record)),
-            }
+            };
+            servers
+                .extend(items.map(|items| ServerItems { server: server.spec.name.as_str().into(), items }));
         }
         Ok(Catalogue::new(&servers, record.prefix))
     }
 
-    /// The tools of a session under their published names.
+    /// Its shared servers that can't be called now.
+    fn down(&self, record: &SessionRecord) -> Vec<Down> {
+        let servers = record.servers.iter().filter(|server| server.spec.mode == Mode::Shared);
+        let down = servers.filter(|server| server.connection().is_none());
+        down.map(|server| server.down(self.core.clock)).collect()
+    }
+
+    /// The tools of a session under their published names, of the servers that run.
     ///
     /// # Errors
     /// `unsupported` of a direct session, and see [`Failure`].
-    pub async fn tools(&self, target: Target) -> Result<Vec<ToolView>, Failure> {
+    pub async fn tools(&self, target: Target) -> Result<ToolsView, Failure> {
         let record = self.callable(target).await?;
         let _permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
         let catalogue = self.catalogue(&record).await?;
         let view = |(name, owned): (&str, &mcpvisor_mcp::catalogue::Owned)| {
             let server = record.servers.iter().find(|server| server.spec.name.as_str() == &*owned.server)?;
+            server.connection()?;
             let server = server.spec.name.clone();
             Some(ToolView { name: name.to_owned(), server, raw: Arc::clone(&owned.item.raw) })
         };
-        Ok(catalogue.entries().filter_map(view).collect())
+        Ok(ToolsView { tools: catalogue.entries().filter_map(view).collect(), down: self.down(&record) })
     }
 
     /// One call, answered with the server's result as it came. Dropping the future cancels it at the server.
@@ -116,7 +130,18 @@ impl Supervisor {
                         format!("several servers have a tool {tool}: say which by {}", names.join(" or "));
                     return Err(Failure::Invalid(text));
                 }
-                Meaning::Unknown => return Err(Failure::Invalid(format!("the session has no tool {tool}"))),
+                Meaning::Unknown => {
+                    let mut text = format!("the session has no tool {tool}");
+                    let down: Vec<String> =
+                        self.down(&record).iter().map(|down| down.server.to_string()).collect();
+                    if !down.is_empty() {
+                        text.push_str(&format!(
+                            ", as far as is known of {}, which does not run",
+                            down.join(" and ")
+                        ));
+                    }
+                    return Err(Failure::Invalid(text));
+                }
             },
         };
         let Some(server) = record.servers.iter().find(|server| server.spec.name.as_str() == name) else {
@@ -128,7 +153,9 @@ impl Supervisor {
             return Err(exclusive(owner));
         }
         let Some(connection) = server.connection() else {
-            return Err(call_failure(CallError::ServerExited, owner, &record));
+            permit.withdraw();
+            let (exit, stderr_tail) = (server.exit(), server.stderr_tail(CALL_TAIL));
+            return Err(Failure::ServerDown { down: server.down(self.core.clock), exit, stderr_tail });
         };
         let answer = connection.call_tool(&tool, arguments, progress).await.and_then(|result| {
             check_result(&result).map_err(|error| CallError::BadAnswer(error.to_string()))?;

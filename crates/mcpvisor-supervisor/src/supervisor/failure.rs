@@ -11,7 +11,7 @@ use std::time::Duration;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How much of a server's stderr goes with the failure of a call, in bytes.
-const CALL_TAIL: usize = 2048;
+pub(super) const CALL_TAIL: usize = 2048;
 
 /// The registry's actor ended before it answered.
 pub(super) fn lost() -> Failure {

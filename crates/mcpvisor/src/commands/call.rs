@@ -38,10 +38,13 @@ pub(crate) fn tools(args: &SessionArgs, globals: &Globals) -> Done {
     } else if globals.quiet {
         let names: String = tools.iter().map(|tool| format!("{}\n", tool.name)).collect();
         output::text(&crate::render::escape::block(&names));
-    } else if tools.is_empty() {
+    } else if tools.is_empty() && answer.value.down.is_empty() {
         output::note("the session has no tools");
-    } else {
+    } else if !tools.is_empty() {
         tell(globals, |style| render::tools(tools, style));
+    }
+    if !globals.json && !globals.quiet {
+        answer.value.down.iter().for_each(|down| output::note(&render::down(down)));
     }
     Ok(Status::Done)
 }

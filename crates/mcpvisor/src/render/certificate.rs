@@ -81,6 +81,7 @@ fn because(reason: CloseReason) -> &'static str {
         CloseReason::ServersFailed => "a required server failed for good",
         CloseReason::ServersEnded => "its servers ended by themselves",
         CloseReason::Internal => "a defect of the daemon",
+        CloseReason::DaemonLost => "the daemon that had it was killed",
         CloseReason::Unknown => "a reason that this client does not know",
     }
 }

@@ -1,12 +1,25 @@
 //! Tools and their results, for people.
 use super::escape;
 use super::style::Style;
-use mcpvisor_control::results::Tool;
+use mcpvisor_control::results::{ServerDown, ServerState, Tool};
 use serde_json::Value;
 
 /// `tools`: each with its arguments.
 pub(crate) fn tools(tools: &[Tool], style: Style) -> String {
     tools.iter().map(|tool| one(tool, style)).collect()
+}
+
+/// A server whose tools are left out.
+pub(crate) fn down(down: &ServerDown) -> String {
+    let name = &down.name;
+    match (down.state, down.retry_after_ms) {
+        (ServerState::Backoff, Some(after)) => {
+            format!("server {name} has ended and is started again in {after} ms")
+        }
+        (ServerState::Starting | ServerState::Backoff, _) => format!("server {name} is being started"),
+        (ServerState::Failed, _) => format!("server {name} has failed and is not started again"),
+        _ => format!("server {name} does not run"),
+    }
 }
 
 fn one(tool: &Tool, style: Style) -> String {

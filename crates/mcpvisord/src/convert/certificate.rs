@@ -118,5 +118,6 @@ fn reason(reason: CloseReason) -> results::CloseReason {
         CloseReason::ServersFailed => results::CloseReason::ServersFailed,
         CloseReason::ServersEnded => results::CloseReason::ServersEnded,
         CloseReason::Internal => results::CloseReason::Internal,
+        CloseReason::DaemonLost => results::CloseReason::DaemonLost,
     }
 }

@@ -4,6 +4,7 @@ use super::frame::frames;
 use super::{count, milliseconds, names};
 use mcpvisor_control::results::Exit;
 use mcpvisor_control::{ErrorKind, ErrorObject};
+use mcpvisor_lifecycle::server::ServerState;
 use mcpvisor_lifecycle::{SessionId, SessionKey};
 use mcpvisor_supervisor::{Failure, StartFailure};
 
@@ -99,6 +100,29 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
                 .with("exit", status)
                 .with("stderr_tail", stderr_tail)
                 .with("frames", frames(&last))
+        }
+        Failure::ServerDown { down, exit: status, stderr_tail } => {
+            let server = &down.server;
+            let message = match (down.state, down.retry_after) {
+                (ServerState::Backoff, Some(after)) => {
+                    format!("server {server} has ended and is started again in {} ms", milliseconds(after))
+                }
+                (ServerState::Backoff | ServerState::Starting, _) => {
+                    format!("server {server} has ended and is being started again")
+                }
+                (ServerState::Failed, _) => format!("server {server} has failed and is not started again"),
+                (ServerState::Ready | ServerState::Stopping | ServerState::Stopped, _) => {
+                    format!("server {server} has ended")
+                }
+            };
+            let object = ErrorObject::new(ErrorKind::ServerExited, message)
+                .with("server", names::server(server))
+                .with("exit", status.map(exit))
+                .with("stderr_tail", stderr_tail);
+            match down.retry_after {
+                Some(after) => object.with("retry_after_ms", milliseconds(after)),
+                None => object,
+            }
         }
         Failure::Unsupported(why) => ErrorObject::new(ErrorKind::Unsupported, why),
         Failure::Invalid(why) => ErrorObject::new(ErrorKind::InvalidRequest, why),

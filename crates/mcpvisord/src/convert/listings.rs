@@ -1,7 +1,7 @@
 //! Tools, processes, lines of stderr.
-use super::{milliseconds, names, timestamp};
+use super::{milliseconds, names, session, timestamp};
 use mcpvisor_control::results;
-use mcpvisor_supervisor::{LogLine, ProcessView, ToolView};
+use mcpvisor_supervisor::{Down, LogLine, ProcessView, ToolView};
 use serde_json::{Map, Value};
 
 /// A tool as its server tells it, under the name to call it by.
@@ -18,6 +18,15 @@ pub(crate) fn tool(view: &ToolView) -> results::Tool {
         description: text(rest.remove("description")),
         input_schema: rest.remove("inputSchema").unwrap_or_default(),
         rest,
+    }
+}
+
+/// A server that can't be called now.
+pub(crate) fn down(down: &Down) -> results::ServerDown {
+    results::ServerDown {
+        name: names::server(&down.server),
+        state: session::server_state(down.state),
+        retry_after_ms: down.retry_after.map(milliseconds),
     }
 }
 

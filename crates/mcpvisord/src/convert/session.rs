@@ -29,17 +29,22 @@ pub(crate) fn session(view: &SessionView) -> results::Session {
     }
 }
 
+/// A server's state.
+pub(super) fn server_state(state: ServerState) -> results::ServerState {
+    match state {
+        ServerState::Starting => results::ServerState::Starting,
+        ServerState::Ready => results::ServerState::Ready,
+        ServerState::Backoff => results::ServerState::Backoff,
+        ServerState::Stopping => results::ServerState::Stopping,
+        ServerState::Stopped => results::ServerState::Stopped,
+        ServerState::Failed => results::ServerState::Failed,
+    }
+}
+
 fn server(view: &ServerView) -> results::Server {
     results::Server {
         name: names::server(&view.name),
-        state: match view.state {
-            ServerState::Starting => results::ServerState::Starting,
-            ServerState::Ready => results::ServerState::Ready,
-            ServerState::Backoff => results::ServerState::Backoff,
-            ServerState::Stopping => results::ServerState::Stopping,
-            ServerState::Stopped => results::ServerState::Stopped,
-            ServerState::Failed => results::ServerState::Failed,
-        },
+        state: server_state(view.state),
         mode: match view.mode {
             Mode::Shared => results::ServerMode::Shared,
             Mode::Exclusive => results::ServerMode::Exclusive,

@@ -12,7 +12,10 @@ pub(super) async fn list(context: Context, params: params::ToolList) -> Result<r
     let key = target.key.key.clone();
     let tools = context.daemon.supervisor.tools(target).await;
     let tools = tools.map_err(|failure| convert::error(failure, Some(&key)))?;
-    Ok(results::Tools { tools: tools.iter().map(convert::tool).collect() })
+    Ok(results::Tools {
+        tools: tools.tools.iter().map(convert::tool).collect(),
+        down: tools.down.iter().map(convert::down).collect(),
+    })
 }
 
 pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<Box<RawValue>, ErrorObject> {

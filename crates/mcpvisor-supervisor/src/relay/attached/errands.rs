@@ -71,6 +71,12 @@ impl Attached {
         usable.into_iter().filter_map(|face| Some((face, self.servers[face].connection()?))).collect()
     }
 
+    /// The last lists of those that do not run: the names in them stay theirs, since they may be started again.
+    fn last_lists(&self, kind: ListKind) -> Lists {
+        let down = self.servers.iter().enumerate().filter(|(_, server)| server.connection().is_none());
+        down.filter_map(|(face, server)| Some((face, server.last_items(kind)?))).collect()
+    }
+
     /// Each server's list, asked for side by side. One that can't be had, or not in time, is left out, which is logged.
     ///
     /// # Errors
@@ -83,7 +89,7 @@ impl Attached {
                 (face, items)
             });
         }
-        let mut lists = Vec::new();
+        let mut lists = self.last_lists(kind);
         while let Some(listed) = asked.join_next().await {
             let Ok((face, items)) = listed else { continue };
             let server = &self.servers[face].spec.name;
@@ -110,8 +116,11 @@ impl Attached {
             Ok(None) | Err(CallError::Settled(_)) => None,
             Err(_) => Some(None),
         };
-        let lists: Option<Vec<_>> = self.usable().into_iter().map(known).collect();
-        Some(lists?.into_iter().flatten().collect())
+        let running: Option<Vec<_>> = self.usable().into_iter().map(known).collect();
+        let mut lists = self.last_lists(kind);
+        lists.extend(running?.into_iter().flatten());
+        lists.sort_unstable_by_key(|(face, _)| *face);
+        Some(lists)
     }
 
     fn named(&self, lists: &Lists) -> Vec<ServerItems> {
@@ -151,7 +160,13 @@ impl Attached {
             Ok(lists) => lists,
             Err(error) => return self.errand_refused(call, &error),
         };
-        let catalogue = self.catalogue(kind, &lists);
+        let mut catalogue = self.catalogue(kind, &lists);
+        let runs = |name: &str| {
+            self.servers.iter().any(|of| of.spec.name.as_str() == name && of.connection().is_some())
+        };
+        if self.servers.iter().any(|server| server.connection().is_none()) {
+            catalogue = Arc::new(catalogue.only(runs));
+        }
         let modern = self.endpoint().is_modern();
         let result = merged_page(kind, &catalogue, after, modern);
         let ended = self.endpoint().errand_done(call, &result);

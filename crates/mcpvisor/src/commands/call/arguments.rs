@@ -31,6 +31,12 @@ impl Given {
                 RawValue::from_string(one.trim().to_owned()).map(Self::Object).map_err(object)
             }
             named => {
+                if named.iter().any(|argument| argument.trim_start().starts_with('{')) {
+                    return Err(
+                        "the arguments are one JSON object, or values by name (NAME=VALUE), and not both"
+                            .to_owned(),
+                    );
+                }
                 let mut pairs: Vec<(String, String)> = Vec::new();
                 for argument in named {
                     let Some((name, value)) = argument.split_once('=').filter(|(name, _)| !name.is_empty())
