@@ -13,6 +13,7 @@ use mcpvisor_lifecycle::registry::RegistryConfig;
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_supervisor::{EraChoice, Prefix};
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -183,7 +184,7 @@ impl Config {
     /// That it can't be read, or every error that is in it.
     pub(crate) fn load(path: &Path) -> Result<Self, LoadError> {
         let name = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|cause| LoadError::Read { path: name.clone(), cause })?;
+        let bytes = read_file(path).map_err(|cause| LoadError::Read { path: name.clone(), cause })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let cause = std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error());
             LoadError::Read { path: name.clone(), cause }
@@ -218,6 +219,19 @@ impl Config {
             tombstone_age: self.daemon.tombstone_age,
         }
     }
+}
+
+/// The most that is read of a configuration, in bytes: a file may have no end.
+const LARGEST_FILE: u64 = 16 << 20;
+
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        let text = format!("it has more than {} MiB", LARGEST_FILE >> 20);
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

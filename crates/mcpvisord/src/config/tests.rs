@@ -288,3 +288,9 @@ fn the_room_for_input_is_at_least_one_longest_line() {
     assert!(daemon("max_input = \"63M\"").is_err());
     assert!(daemon("max_line = \"8M\"\nmax_input_per_user = \"7M\"").is_err());
 }
+
+#[test]
+fn a_file_without_an_end_is_refused() {
+    let error = Config::load(Path::new("/dev/zero")).unwrap_err().to_string();
+    assert_eq!(error, "failed to read /dev/zero: it has more than 16 MiB");
+}
