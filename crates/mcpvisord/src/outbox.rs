@@ -48,8 +48,10 @@ struct Line {
 enum End {
     /// What is queued is still written.
     Finish,
-    /// Nothing is.
+    /// Nothing is: the client does not read.
     Cut,
+    /// Nothing is: the client has hung up.
+    Gone,
 }
 
 impl Outbox {
@@ -133,7 +135,7 @@ impl Outbox {
             let next = {
                 let mut state = self.state();
                 match (state.lines.pop_front(), state.end) {
-                    (_, Some(End::Cut)) | (None, Some(End::Finish)) => return,
+                    (_, Some(End::Cut | End::Gone)) | (None, Some(End::Finish)) => return,
                     (next, _) => next,
                 }
             };
@@ -154,7 +156,7 @@ impl Outbox {
             tokio::select! {
                 biased;
                 written = write_all(stream, &line) => if written.is_err() {
-                    *self.state() = State { end: Some(End::Cut), ..State::default() };
+                    *self.state() = State { end: Some(End::Gone), ..State::default() };
                     self.shared.lowered.notify_waiters();
                     return;
                 },
@@ -225,6 +227,16 @@ mod tests {
         outbox.write_to(&ours).await;
         drop(ours);
         assert_eq!(reader.await.unwrap(), 1_000_000);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_hung_up_is_not_said_to_be_cut() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let outbox = Outbox::new(1 << 20);
+        outbox.push(b"nobody reads this".to_vec());
+        tokio::time::timeout(Duration::from_secs(5), outbox.write_to(&ours)).await.unwrap();
+        assert!(!outbox.is_cut() && !outbox.low().await);
     }
 
     #[tokio::test]
