@@ -116,7 +116,7 @@ impl FromStr for SessionRef {
             Ok(generation) if digits => Ok(Self { key: key.parse()?, generation: Some(generation) }),
             _ => Err(BadName {
                 what: "generation",
-                pattern: "[0-9]+",
+                pattern: "[0-9]+, below 2^64",
                 text: generation.chars().take(160).collect(),
             }),
         }

@@ -41,10 +41,10 @@ pub(crate) struct Globals {
     /// What a private daemon holds processes with
     #[arg(long, global = true, value_name = "KIND", value_parser = ["auto", "cgroup", "keeper"])]
     pub(crate) containment: Option<String>,
-    /// Print one JSON document (one a line for what streams)
+    /// Print one JSON document (one a line for what streams); stdout of `run` and `attach` is the server's all the same
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Print no more than is asked for
+    /// Print the result alone, as short as it can be told, and no notes
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
     /// When to colour
@@ -75,6 +75,9 @@ pub(crate) enum Command {
     /// Open a session, and answer when its servers are ready
     Open(Box<OpenArgs>),
     /// Close sessions, and answer with their certificates when everything is reaped
+    #[command(
+        override_usage = "mcpvisor close [OPTIONS] <KEY[@GEN]>...\n       mcpvisor close [OPTIONS] <--all | --label <K=V> | --tenant <T>>"
+    )]
     Close(CloseArgs),
     /// Wait until a session is closed, or ready
     Wait(WaitArgs),
@@ -186,7 +189,7 @@ pub(crate) struct OpenArgs {
     /// The quota group
     #[arg(long, value_name = "T")]
     pub(crate) tenant: Option<Tenant>,
-    /// What ends the session by its own end: none, connection (this command stays in the foreground), pid:N
+    /// What ends the session by its own end: none, connection (this command stays in the foreground)
     #[arg(long, default_value = "none")]
     pub(crate) lease: Lease,
     /// Answer as soon as the session is admitted

@@ -11,9 +11,11 @@ mod wait;
 mod wire;
 
 use crate::cli::{Cli, Command, Globals};
+use crate::render::output;
 use crate::{demo, demo_server, render, run};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
+use mcpvisor_control::ErrorKind;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -55,12 +57,22 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     }
     // Only for errors in the command line itself; everything later asks the parsed options.
     let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
-    match Cli::try_parse_from(args) {
+    let runs = run::command_line::is_run(&args);
+    let status = match Cli::try_parse_from(args) {
         Ok(cli) => dispatch(cli),
-        Err(error) if json && error.use_stderr() => Failure::usage_of(&error).tell(true, None),
-        // Help and version are results; clap knows where they go and how to end.
-        Err(error) => error.exit(),
-    }
+        Err(error) if !error.use_stderr() => {
+            // Help and version are results.
+            output::printed(error.print().and_then(|()| io::Write::flush(&mut io::stdout())));
+            ExitCode::SUCCESS
+        }
+        // What `run` prints on stdout is the server's, and its statuses are not the other commands'.
+        Err(error) if json && !runs => Failure::usage_of(&error).tell(true, None),
+        Err(error) => {
+            eprint!("{}", render::escape::block(&failure::usage_text(error)));
+            ExitCode::from(if runs { run::FAILED } else { ErrorKind::InvalidRequest.exit_status() })
+        }
+    };
+    output::settle(status)
 }
 
 fn dispatch(cli: Cli) -> ExitCode {
@@ -103,7 +115,8 @@ fn finish(done: Done, globals: &Globals) -> ExitCode {
 fn completions(shell: clap_complete::Shell) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "mcpvisor", &mut script);
-    print_bytes(&script)
+    output::bytes(&script);
+    Ok(Status::Done)
 }
 
 fn manual(of: Option<&str>) -> Done {
@@ -119,21 +132,26 @@ fn manual(of: Option<&str>) -> Done {
     clap_mangen::Man::new(command)
         .render(&mut page)
         .map_err(|error| Failure::other("make the manual page", error))?;
-    print_bytes(&page)
-}
-
-fn print_bytes(bytes: &[u8]) -> Done {
-    match io::Write::write_all(&mut io::stdout().lock(), bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::other("write to stdout", error))
-        }
-        _ => Ok(Status::Done),
-    }
+    output::bytes(&page);
+    Ok(Status::Done)
 }
 
 /// For people, on stdout, unless `--quiet` was given.
 fn tell(globals: &Globals, text: impl FnOnce(render::style::Style) -> String) {
     if !globals.quiet {
-        render::output::text(&text(render::style::Style::of(globals, &io::stdout())));
+        output::text(&text(render::style::Style::of(globals, &io::stdout())));
+    }
+}
+
+/// The same, and with `--quiet` the result itself, in one line.
+fn tell_or(
+    globals: &Globals,
+    short: impl std::fmt::Display,
+    text: impl FnOnce(render::style::Style) -> String,
+) {
+    if globals.quiet {
+        output::text(&render::escape::line(&short.to_string()));
+    } else {
+        tell(globals, text);
     }
 }

@@ -22,6 +22,7 @@ mod watch;
 use crate::cli::{Globals, RunArgs};
 use context::Context;
 use failure::Failure;
+pub(crate) use failure::OWN as FAILED;
 use link::Link;
 use mcpvisor_control::blocking::answer;
 use mcpvisor_control::params::{Goal, SessionOpen, SessionWait};

@@ -410,3 +410,94 @@ fn packagers_get_completions_and_manual_pages() {
     assert!(run(&["man"]).contains(".TH mcpvisor 1"));
     assert!(run(&["man", "open"]).contains("COMMANDLINE"));
 }
+
+/// The client with a stdout of the test's, against a daemon that answers everything with a session.
+fn with_stdout(args: &[&str], stdout: Stdio) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = dir.path().join("control.sock");
+    let listener = UnixListener::bind(&path).expect("a socket can be bound there");
+    let daemon = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("somebody connects");
+        serve(&stream, |id, _, params| match params["key"].as_str() {
+            Some("a") => say(id, &session("a", "ready")),
+            _ => say(id, &json!({"sessions": [session("a", "ready")]})),
+        })
+    });
+    let mut command = client();
+    command
+        .args(args)
+        .env("MCPVISOR_SOCKET", &path)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(Stdio::piped());
+    let output = command.spawn().and_then(std::process::Child::wait_with_output);
+    let output = output.expect("the client runs");
+    drop(UnixStream::connect(&path));
+    daemon.join().expect("the daemon did not panic");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_result_that_does_not_arrive_is_a_failure() {
+    for args in [
+        &["list"][..],
+        &["list", "--json"],
+        &["show", "a"],
+        &["--quiet", "show", "a"],
+        &["open", "a", "--", "x"],
+        &["--help"],
+        &["close", "--help"],
+        &["--version"],
+        &["completions", "bash"],
+        &["man"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full is there");
+        let (status, stderr) = with_stdout(args, full.into());
+        assert_eq!(status, Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains("failed to write the result to stdout: No space left"), "{args:?}: {stderr}");
+        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        drop(reader);
+        assert_eq!(with_stdout(args, writer.into()), (Some(141), String::new()), "{args:?}");
+    }
+}
+
+#[test]
+fn quiet_is_the_result_in_its_shortest_form() {
+    let show: Says = |id, _, _| say(id, &session("a", "ready"));
+    assert_eq!(mcpvisor(&["-q", "show", "a"], show).stdout, "ready\n");
+    assert_eq!(mcpvisor(&["-q", "close", "a", "qb"], closer).stdout, "a closed\nqb quarantined\n");
+    let waited: Says = |id, _, _| {
+        say(
+            id,
+            &json!({"key": "a", "generation": 1, "state": "closed", "reached": true, "certificate": null}),
+        )
+    };
+    assert_eq!(mcpvisor(&["-q", "wait", "a"], waited).stdout, "closed\n");
+}
+
+#[test]
+fn errors_in_the_command_line_of_run_are_its_own() {
+    for args in
+        [&["run"][..], &["run", "--bogus", "x"], &["run", "--key", "bad key", "x"], &["--json", "run"]]
+    {
+        let output = client().args(args).output().expect("the client runs");
+        assert_eq!(output.status.code(), Some(125), "{args:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{args:?}: stdout is the server's");
+    }
+}
+
+#[test]
+fn errors_in_the_command_line_name_what_is_missing_and_obey_nobody() {
+    let nothing: Says = |_, _, _| Vec::new();
+    let message = mcpvisor(&["close", "--json"], nothing).json()["error"]["message"].clone();
+    assert!(message.as_str().is_some_and(|text| text.contains("KEY[@GEN]")), "{message}");
+    for args in
+        [&["show\u{9b}2J"][..], &["show", "\u{202e}x\r"], &["--\u{9b}", "list"], &["daemon", "--\u{202e}\r"]]
+    {
+        let stderr = mcpvisor(args, nothing).stderr;
+        assert!(!stderr.contains(['\u{9b}', '\u{202e}', '\r']), "{stderr:?}");
+    }
+    let both = mcpvisor(&["call", "a", "t", "{\"s\": 0.1}", "s=3"], nothing).stderr;
+    assert!(both.contains("and not both"), "{both}");
+    assert!(!mcpvisor(&["open", "k", "--ttl", "3"], nothing).stderr.contains("-- --ttl"));
+}

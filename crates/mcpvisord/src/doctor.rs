@@ -42,7 +42,19 @@ fn peer_pidfd() -> Finding {
 
 fn socket_path() -> Finding {
     let path = Surroundings::of_process(None).listen_path(Path::is_dir);
-    ("socket".into(), Ok(format!("a daemon of this user listens at {}", path.display())))
+    // The folders that are missing are made by the daemon.
+    let there = path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    let (path, there) = (path.display(), (there, rustix::fs::access(there, access)));
+    let told = match there {
+        (_, Ok(())) => Ok(format!("a daemon that this user starts listens at {path}")),
+        (folder, Err(error)) => Err(format!(
+            "a daemon that this user starts can't listen at {path} ({}: {error}); set XDG_RUNTIME_DIR, or name another place \
+             with --socket",
+            folder.display()
+        )),
+    };
+    ("socket".into(), told)
 }
 
 fn default_config() -> Finding {

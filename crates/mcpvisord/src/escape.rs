@@ -11,6 +11,11 @@ pub(crate) fn line(text: &str) -> String {
     out
 }
 
+/// Text of several lines: newlines stay.
+pub(crate) fn block(text: &str) -> String {
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// One character.
 pub(crate) fn push(out: &mut String, c: char) {
     // Writing to a string can't fail.

@@ -55,9 +55,17 @@ pub fn main(prefix: &[&str], args: Vec<OsString>) -> ExitCode {
     let args = match args::Args::parse(prefix, args) {
         Ok(args) => args,
         Err(error) => {
-            // Help goes to stdout and errors to stderr; where that can't be written there is nobody to tell.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            if error.use_stderr() {
+                eprint!("{}", escape::block(&error.render().to_string()));
+                return ExitCode::from(2);
+            }
+            return match error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout())) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("mcpvisord: failed to write to stdout: {error}");
+                    ExitCode::FAILURE
+                }
+            };
         }
     };
     if args.check_config {

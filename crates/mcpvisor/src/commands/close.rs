@@ -104,10 +104,13 @@ fn report(
         let results: Vec<_> = outcomes.iter().map(|outcome| &outcome.raw).collect();
         output::json(&serde_json::json!({ "results": results }));
     } else {
-        tell(globals, |style| {
-            let reports = outcomes.iter().filter_map(|outcome| outcome.report.as_ref().ok());
-            reports.map(|report| certificate::certificate(report, style)).collect()
-        });
+        let reports = || outcomes.iter().filter_map(|outcome| outcome.report.as_ref().ok());
+        if globals.quiet {
+            output::text(
+                &reports().map(|report| format!("{} {}\n", report.key, report.outcome)).collect::<String>(),
+            );
+        }
+        tell(globals, |style| reports().map(|report| certificate::certificate(report, style)).collect());
         for failure in outcomes.iter().filter_map(|outcome| outcome.report.as_ref().err()) {
             failure.tell(false, Some(globals));
         }

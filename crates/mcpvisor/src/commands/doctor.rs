@@ -50,11 +50,24 @@ pub(crate) fn doctor(globals: &Globals) -> Done {
         output::json(&report);
         return Ok(Status::Done);
     }
+    if globals.quiet {
+        // What is not as it should be.
+        let wrong = report.findings.iter().filter(|finding| !finding.ok);
+        let wrong = wrong.map(|finding| format!("{}: {}", finding.name, finding.detail));
+        let orphans =
+            report.orphans.iter().map(|orphan| format!("orphan: {} {}", orphan.pid, orphan.command));
+        output::text(
+            &wrong.chain(orphans).map(|line| escape::line(&line).into_owned() + "\n").collect::<String>(),
+        );
+        return Ok(Status::Done);
+    }
+    // That no daemon answers is no result.
+    if let Err(failure) = &daemon {
+        failure.tell(false, Some(globals));
+    }
     tell(globals, |style| {
-        let daemon = match &daemon {
-            Ok(status) => session::status(&status.value, style),
-            Err(failure) => failure.for_people(style),
-        };
+        let daemon =
+            daemon.as_ref().map_or_else(|_| String::new(), |status| session::status(&status.value, style));
         daemon + &machine(&report, style)
     });
     Ok(Status::Done)

@@ -34,6 +34,13 @@ enum Cause {
     Other(String),
 }
 
+/// An error in the command line, for people. The text may have the user's own words in it.
+pub(crate) fn usage_text(mut error: clap::Error) -> String {
+    // Its advice to write an option that is not known behind `--` would run it, or make a key of it.
+    error.remove(clap::error::ContextKind::Suggested);
+    error.render().to_string()
+}
+
 impl Failure {
     pub(crate) fn usage(doing: impl Into<String>, cause: impl Into<String>) -> Self {
         Self { doing: doing.into(), cause: Cause::Usage(cause.into()) }
@@ -42,8 +49,10 @@ impl Failure {
     /// Of an error in the command line.
     pub(crate) fn usage_of(error: &clap::Error) -> Self {
         let text = error.render().to_string();
-        let first = text.lines().next().unwrap_or_default();
-        Self::usage("understand the command line", first.strip_prefix("error: ").unwrap_or(first))
+        // The first paragraph; its further lines name what is meant.
+        let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+        let first = lines.join(" ");
+        Self::usage("understand the command line", first.strip_prefix("error: ").unwrap_or(&first))
     }
 
     pub(crate) fn no_daemon(doing: impl Into<String>, error: NoDaemon) -> Self {
@@ -162,16 +171,24 @@ impl Failure {
                  a daemon of this command's own, use `--private`"
                     .to_owned(),
             ),
+            Cause::Refused(error) if error.kind() == ErrorKind::DeadlineExceeded => Some(longer(&self.doing)),
             Cause::Refused(error) => help(error),
-            Cause::TimedOut => Some(LONGER.to_owned()),
+            Cause::TimedOut => Some(longer(&self.doing)),
             Cause::Usage(_) | Cause::Interrupted(_) | Cause::Other(_) => None,
         }
     }
 }
 
 /// After a deadline.
-const LONGER: &str =
-    "ask again with a longer `--timeout`; an open that was given up is undone, a close goes on";
+fn longer(doing: &str) -> String {
+    let meanwhile = match doing.split(' ').next() {
+        Some("open") => "; an open that was given up is undone",
+        Some("close" | "kill") => "; the teardown goes on all the same",
+        Some("call") => "; the call was cancelled at its server, which may have done it",
+        _ => "",
+    };
+    format!("ask again with a longer `--timeout`{meanwhile}")
+}
 
 /// Which server, how it ended, the end of its stderr, and what was last said.
 fn details(error: &ErrorObject) -> String {
@@ -230,7 +247,6 @@ pub(crate) fn help(error: &ErrorObject) -> Option<String> {
         ErrorKind::Quarantined => {
             format!("`mcpvisor show {key}` tells what is left, `mcpvisor kill {key}` tries again")
         }
-        ErrorKind::DeadlineExceeded => LONGER.to_owned(),
         _ => return None,
     };
     Some(help)

@@ -58,6 +58,9 @@ fn follow(mut wire: Wire, doing: &str, request: &LogRead, globals: &Globals) -> 
                 } else {
                     output::text(&shown(&notification.line, globals));
                 }
+                if output::is_lost() {
+                    return Ok(Status::Done);
+                }
             }
             Message::Response { id: Some(id), result } if id == asked => {
                 let raw = result.map_err(|error| Failure::refused(doing, error))?;

@@ -1,6 +1,6 @@
 //! `list`, `show`, `ps`, `status`: what there is.
 use super::wire::Wire;
-use super::{Done, Status, tell};
+use super::{Done, Status, tell, tell_or};
 use crate::cli::{Globals, ListArgs, PsArgs, ShowArgs};
 use crate::render::{output, session};
 use mcpvisor_control::params;
@@ -36,7 +36,7 @@ pub(crate) fn show(args: &ShowArgs, globals: &Globals) -> Done {
     if globals.json {
         output::json(&answer.raw);
     } else {
-        tell(globals, |style| session::session(&answer.value, style));
+        tell_or(globals, answer.value.state, |style| session::session(&answer.value, style));
     }
     Ok(Status::Done)
 }
@@ -75,7 +75,7 @@ pub(crate) fn status(globals: &Globals) -> Done {
     if globals.json {
         output::json(&answer.raw);
     } else {
-        tell(globals, |style| session::status(&answer.value, style));
+        tell_or(globals, answer.value.state, |style| session::status(&answer.value, style));
     }
     Ok(Status::Done)
 }

@@ -1,6 +1,6 @@
 //! `wait`.
 use super::wire::{Wire, deadline_ms};
-use super::{Done, Status, tell};
+use super::{Done, Status, tell_or};
 use crate::cli::{Globals, WaitArgs};
 use crate::render::{certificate, output};
 use mcpvisor_control::params::{Goal, SessionWait};
@@ -25,7 +25,7 @@ pub(crate) fn wait(args: &WaitArgs, globals: &Globals) -> Done {
     if globals.json {
         output::json(&answer.raw);
     } else {
-        tell(globals, |style| match &waited.certificate {
+        tell_or(globals, waited.state, |style| match &waited.certificate {
             Some(report) => certificate::certificate(report, style),
             None => {
                 let not_yet = if waited.reached { "" } else { ", not yet what was waited for" };

@@ -53,6 +53,19 @@ pub(crate) fn usual(args: &[OsString]) -> Option<(RunArgs, Globals)> {
     (!run.command.is_empty() && !contradiction).then_some((run, globals))
 }
 
+/// Whether a command line, right or wrong, is one of `run`.
+pub(crate) fn is_run(args: &[OsString]) -> bool {
+    let mut words = args.iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_bytes() {
+            b"--socket" | b"--containment" | b"--color" | b"--user" | b"--timeout" => drop(words.next()),
+            [b'-', ..] => {}
+            word => return word == b"run",
+        }
+    }
+    false
+}
+
 fn global<'a>(
     word: &OsStr,
     words: &mut impl Iterator<Item = &'a OsString>,
@@ -112,6 +125,16 @@ mod tests {
             let cli = Cli::try_parse_from(words(line)).unwrap();
             let Command::Run(other) = cli.command else { panic!("{line}") };
             assert_eq!(format!("{run:?} {globals:?}"), format!("{other:?} {:?}", cli.globals), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_known_to_be_one_of_run() {
+        for line in ["run", "run --bogus", "--json run", "--socket /s --private run --key", "--color=x run"] {
+            assert!(is_run(&words(line)), "{line}");
+        }
+        for line in ["", "list run", "--socket run", "open run -- run", "--json"] {
+            assert!(!is_run(&words(line)), "{line}");
         }
     }
 
