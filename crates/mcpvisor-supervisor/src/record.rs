@@ -18,7 +18,6 @@ use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
 use mcpvisor_mcp::catalogue::Prefix;
-use mcpvisor_mcp::text::printable;
 use mcpvisor_mcp::{Item, ListKind};
 use mcpvisor_process::{ContainmentKind, Exit, LeftId, ScopeId};
 use ractor::ActorRef;
@@ -375,14 +374,15 @@ impl ServerRecord {
         self.live().exit
     }
 
-    /// The end of its stderr, escaped, at most about `most` bytes.
+    /// The end of its stderr, at most about `most` bytes. Not escaped.
     pub(crate) fn stderr_tail(&self, most: usize) -> String {
         if let Some(log) = &*self.stderr.borrow() {
             return log.tail(most);
         }
         let live = self.live();
-        let lines = live.past_stderr.iter().map(|line| printable(&line.bytes, most));
-        lines.collect::<Vec<_>>().join("\n")
+        let lines = live.past_stderr.iter().map(|line| &line.bytes[..line.bytes.len().min(most)]);
+        let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        lines.map(String::from_utf8_lossy).collect::<Vec<_>>().join("\n")
     }
 
     /// The scope of its newest process, unless it is known to be empty.

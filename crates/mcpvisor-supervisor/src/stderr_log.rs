@@ -75,8 +75,8 @@ impl StderrLog {
         Ok(log)
     }
 
-    /// The end of what was written, in at most `max_bytes` bytes: lines are joined with `\n`, the last may be unfinished; control
-    /// characters are escaped, what is not UTF-8 is replaced.
+    /// The end of what was written, in at most `max_bytes` bytes: lines are joined with `\n`, the last may be unfinished; what is
+    /// not UTF-8 is replaced. Not escaped: whoever shows it does that.
     pub(crate) fn tail(&self, max_bytes: usize) -> String {
         lock(&self.0.ring).tail(max_bytes)
     }

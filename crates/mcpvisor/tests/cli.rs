@@ -501,3 +501,36 @@ fn errors_in_the_command_line_name_what_is_missing_and_obey_nobody() {
     assert!(both.contains("and not both"), "{both}");
     assert!(!mcpvisor(&["open", "k", "--ttl", "3"], nothing).stderr.contains("-- --ttl"));
 }
+
+#[test]
+fn programs_get_the_keys_in_the_order_of_the_documents() {
+    let closed: Says = |id, _, params| {
+        let raw = serde_json::to_string(&report(params, "closed")["results"][0]).expect("it is JSON");
+        let raw = raw.replacen('{', "{\"zero\":0,", 1);
+        vec![
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{\"results\":[{raw}]}}}}\n", json!(id))
+                .into(),
+        ]
+    };
+    let outcome = mcpvisor(&["close", "--json", "a"], closed);
+    assert!(outcome.stdout.starts_with("{\"results\":[{\"zero\":0,"), "{}", outcome.stdout);
+    let outcome = mcpvisor(&["show", "a", "--json"], |id, _, _| refuse(id, ErrorKind::NotFound));
+    assert!(
+        outcome.stdout.starts_with("{\"error\":{\"kind\":\"not_found\",\"message\":"),
+        "{}",
+        outcome.stdout
+    );
+}
+
+#[test]
+fn a_daemon_that_ends_before_it_answers_is_none() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = dir.path().join("control.sock");
+    let listener = UnixListener::bind(&path).expect("a socket can be bound there");
+    let dies = std::thread::spawn(move || drop(listener.accept()));
+    let output =
+        client().args(["list", "--json"]).env("MCPVISOR_SOCKET", &path).output().expect("the client runs");
+    dies.join().expect("it did not panic");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!((output.status.code(), &told["error"]["kind"]), (Some(6), &json!("no_daemon")), "{told:#}");
+}

@@ -18,7 +18,7 @@ pub struct StartFailure {
     pub message: String,
     /// How its main process ended.
     pub exit: Option<Exit>,
-    /// The end of its stderr, escaped.
+    /// The end of its stderr; what is not UTF-8 is replaced. Not escaped.
     pub stderr_tail: Arc<str>,
     /// The last frames, at most 20.
     pub frames: Arc<[Frame]>,
@@ -112,7 +112,7 @@ pub enum Failure {
         server: ServerName,
         /// How its main process ended, where that is known already.
         exit: Option<Exit>,
-        /// The end of its stderr, escaped.
+        /// The end of its stderr; what is not UTF-8 is replaced. Not escaped.
         stderr_tail: String,
         /// The last frames, at most 20.
         frames: Arc<[Frame]>,
@@ -124,7 +124,7 @@ pub enum Failure {
         down: Down,
         /// How its main process ended, where that is known.
         exit: Option<Exit>,
-        /// The end of its stderr, escaped.
+        /// The end of its stderr; what is not UTF-8 is replaced. Not escaped.
         stderr_tail: String,
     },
     /// It can't be asked of this session.

@@ -1,5 +1,4 @@
 //! The last lines, within bounds, and those who follow them.
-use mcpvisor_mcp::text::push_escaped;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -212,7 +211,7 @@ impl Ring {
         let (mut shown, mut length) = (Vec::new(), 0);
         let partial = (!self.partial.is_empty()).then_some(&*self.partial);
         for bytes in partial.into_iter().chain(self.lines.iter().rev().map(|line| &*line.bytes)) {
-            let line = escaped(bytes);
+            let line = text(bytes);
             let separator = usize::from(!shown.is_empty());
             if length + separator + line.len() > max_bytes {
                 if shown.is_empty() {
@@ -229,12 +228,7 @@ impl Ring {
     }
 }
 
-fn escaped(line: &[u8]) -> String {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let text = String::from_utf8_lossy(line);
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        push_escaped(&mut shown, character);
-    }
-    shown
+/// As text, without the carriage return at its end.
+fn text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
 }

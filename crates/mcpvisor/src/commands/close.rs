@@ -7,7 +7,7 @@ use crate::render::{certificate, output};
 use mcpvisor_control::params::{SessionClose, SessionKill, SessionList};
 use mcpvisor_control::results::{CloseOutcome, CloseReport, CloseResults, Session};
 use mcpvisor_control::{ErrorKind, SessionRef};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 pub(crate) fn close(args: &CloseArgs, globals: &Globals) -> Done {
@@ -61,7 +61,7 @@ fn is_chosen(session: &Session, args: &CloseArgs) -> bool {
         && args.labels.iter().all(|(name, value)| session.labels.get(name) == Some(value))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct RawResults {
     results: Vec<Box<RawValue>>,
 }
@@ -101,8 +101,8 @@ fn report(
         }
     }
     if globals.json {
-        let results: Vec<_> = outcomes.iter().map(|outcome| &outcome.raw).collect();
-        output::json(&serde_json::json!({ "results": results }));
+        // As they came, in their own order.
+        output::json(&RawResults { results: outcomes.iter().map(|outcome| outcome.raw.clone()).collect() });
     } else {
         let reports = || outcomes.iter().filter_map(|outcome| outcome.report.as_ref().ok());
         if globals.quiet {

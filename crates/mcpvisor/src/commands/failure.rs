@@ -31,7 +31,22 @@ enum Cause {
     TimedOut,
     /// This process was told to leave, by this signal.
     Interrupted(u8),
+    /// The daemon ended before it answered.
+    Gone,
     Other(String),
+}
+
+/// What `--json` prints of a failure.
+#[derive(Serialize)]
+struct Told<T> {
+    error: T,
+}
+
+#[derive(Serialize)]
+struct ErrorJson {
+    kind: &'static str,
+    message: String,
+    data: Map<String, Value>,
 }
 
 /// An error in the command line, for people. The text may have the user's own words in it.
@@ -74,6 +89,13 @@ impl Failure {
     pub(crate) fn of_connection(doing: impl Into<String>, error: blocking::Error) -> Self {
         let cause = match error {
             blocking::Error::Refused(error) => Cause::Refused(error),
+            // It has died; or it did before it had even accepted the connection, which looks the same from here.
+            blocking::Error::Disconnected => Cause::Gone,
+            blocking::Error::Io(error)
+                if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) =>
+            {
+                Cause::Gone
+            }
             blocking::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Cause::TimedOut,
             other => Cause::Other(other.to_string()),
         };
@@ -93,7 +115,7 @@ impl Failure {
     pub(crate) fn exit_status(&self) -> u8 {
         match &self.cause {
             Cause::Usage(_) => ErrorKind::InvalidRequest.exit_status(),
-            Cause::NoDaemon(_) => 6,
+            Cause::NoDaemon(_) | Cause::Gone => 6,
             Cause::Refused(error) => error.kind().exit_status(),
             Cause::TimedOut => ErrorKind::DeadlineExceeded.exit_status(),
             Cause::Interrupted(signal) => 128 + signal,
@@ -104,7 +126,7 @@ impl Failure {
     /// Tells it, as JSON on stdout or for people on stderr, and gives the exit status.
     pub(crate) fn tell(&self, json: bool, globals: Option<&Globals>) -> ExitCode {
         if json {
-            output::json(&serde_json::json!({ "error": self.to_json() }));
+            output::json(&Told { error: self.to_json() });
         } else {
             let globals = globals.cloned().unwrap_or_default();
             let style = Style::of(&globals, &io::stderr());
@@ -128,9 +150,10 @@ impl Failure {
             Cause::Refused(error) => (error.kind().as_str(), error.data.details.clone()),
             Cause::TimedOut => (ErrorKind::DeadlineExceeded.as_str(), Map::new()),
             Cause::Interrupted(_) => (ErrorKind::Cancelled.as_str(), Map::new()),
+            Cause::Gone => ("no_daemon", Map::new()),
             Cause::Other(_) => (ErrorKind::Internal.as_str(), Map::new()),
         };
-        serde_json::json!({ "kind": kind, "message": self.message(), "data": data })
+        ErrorJson { kind, message: self.message(), data }
     }
 
     fn message(&self) -> String {
@@ -143,6 +166,7 @@ impl Failure {
                 Exit::Signal(name) => format!("it was cancelled by SIG{name}"),
                 Exit::Code(_) => "it was cancelled".to_owned(),
             },
+            Cause::Gone => "the daemon ended before it answered".to_owned(),
         }
     }
 
@@ -174,7 +198,7 @@ impl Failure {
             Cause::Refused(error) if error.kind() == ErrorKind::DeadlineExceeded => Some(longer(&self.doing)),
             Cause::Refused(error) => help(error),
             Cause::TimedOut => Some(longer(&self.doing)),
-            Cause::Usage(_) | Cause::Interrupted(_) | Cause::Other(_) => None,
+            Cause::Usage(_) | Cause::Interrupted(_) | Cause::Other(_) | Cause::Gone => None,
         }
     }
 }
