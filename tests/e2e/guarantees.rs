@@ -78,10 +78,10 @@ fn the_named_tests_exist() {
                 let function = rest.rsplit("::").next().expect("a path has a last part");
                 let source = sources.iter().find(|(known, _)| *known == place);
                 let (_, source) = source.unwrap_or_else(|| panic!("G{number}: {place} is no place of tests"));
-                // A row of `on_both!` is a test, too: `name = closure or function;`.
-                let row = format!("{function} = ");
-                let is_there = source.contains(&format!("fn {function}("))
-                    || source.lines().any(|line| line.trim_start().starts_with(&row));
+                // A row of `on_both!` is a test, too: `name = closure or function;`; and one of a table: `("name", function)`.
+                let rows = [format!("{function} = "), format!("(\"{function}\", ")];
+                let is_row = |line: &str| rows.iter().any(|row| line.trim_start().starts_with(row.as_str()));
+                let is_there = source.contains(&format!("fn {function}(")) || source.lines().any(is_row);
                 assert!(is_there, "G{number}: there is no test {name}");
                 count += 1;
             }
