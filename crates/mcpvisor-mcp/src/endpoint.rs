@@ -13,6 +13,7 @@
 mod client;
 mod errand;
 mod hello;
+mod route;
 mod servers;
 
 use crate::catalogue::Prefix;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::catalogue::Prefix;
 use crate::endpoint::Face;
 use crate::handshake::{Negotiated, Offers};
 use std::sync::Arc;
