@@ -52,6 +52,8 @@ struct Tally {
     slowest: Duration,
     /// Points that were not come to, and for which a nearer one was taken.
     missed: u64,
+    /// Points of calls that no later run made.
+    never: u64,
 }
 
 /// The threads of a process.
@@ -237,10 +239,23 @@ fn sweep(containment: Containment, points: &[Point]) {
             for (n, wanted) in some.into_iter().enumerate() {
                 let mut point = wanted;
                 let mut tries = 0;
+                let mut never = false;
                 while kill(scene, containment, &point, n * 16 + tries, &mut tally).is_none() {
                     tally.missed += 1;
                     tries += 1;
-                    point = point.nearer().unwrap_or_else(|| panic!("{point} is never come to"));
+                    match point.nearer() {
+                        Some(nearer) => point = nearer,
+                        None => {
+                            never = true;
+                            break;
+                        }
+                    }
+                }
+                if never {
+                    // Some calls are made in some runs only: a watch for what is over by then, for instance.
+                    println!("{point} is not come to");
+                    tally.never += 1;
+                    continue;
                 }
                 let name = match &point {
                     Point::Call { name, .. } => name.clone(),
@@ -257,16 +272,19 @@ fn sweep(containment: Containment, points: &[Point]) {
     let done: u64 = tally.kills.values().sum();
     println!(
         "{done} kills on {containment}: {} before it served, {} while a session was open, {} processes held, \
-         {} certificates said closed, the last process ended {} ms after the daemon at most, {} points were missed\n{:?}",
+         {} certificates said closed, the last process ended {} ms after the daemon at most, {} points were missed, {} never come to\n{:?}",
         tally.before_ready,
         tally.with_sessions,
         tally.processes,
         tally.closed,
         tally.slowest.as_millis(),
         tally.missed,
+        tally.never,
         tally.kills
     );
-    assert_eq!(done, u64::try_from(all).expect("few"), "each point was come to");
+    let all = u64::try_from(all).expect("few");
+    assert_eq!(done + tally.never, all, "each point was tried");
+    assert!(tally.never <= 1 + all / 20, "{} of {all} points were never come to", tally.never);
     // Few kills may all fall to one kind of moment.
     assert!(done < 5 || tally.with_sessions > 0, "no session was ever open: {tally:?}");
     assert!(done < 15 || tally.closed > 0, "nothing was ever closed before: {tally:?}");
