@@ -233,7 +233,7 @@ fn shared(record: &SessionRecord, name: Option<&ServerName>) -> Result<(), Failu
     let why = |server: &ServerRecord| match server.spec.mode {
         Mode::Shared => None,
         Mode::Exclusive => Some(Failure::Unsupported(format!(
-            "server {} is exclusive: attach to it with `exclusive`",
+            "server {} is exclusive: attach to it with `--exclusive`",
             server.spec.name
         ))),
         Mode::Direct => Some(Failure::Unsupported(format!(

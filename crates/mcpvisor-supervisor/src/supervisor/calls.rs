@@ -123,26 +123,39 @@ impl Supervisor {
         count(&self.core.counters.calls);
         let (name, tool) = match server {
             Some(server) => (server.as_str().to_owned(), tool),
-            None => match self.catalogue(&record).await?.find(&tool) {
-                Meaning::One(owned) => (owned.server.to_string(), owned.item.name),
-                Meaning::Ambiguous(names) => {
-                    let text =
-                        format!("several servers have a tool {tool}: say which by {}", names.join(" or "));
-                    return Err(Failure::Invalid(text));
-                }
-                Meaning::Unknown => {
-                    let mut text = format!("the session has no tool {tool}");
-                    let down: Vec<String> =
-                        self.down(&record).iter().map(|down| down.server.to_string()).collect();
-                    if !down.is_empty() {
-                        text.push_str(&format!(
-                            ", as far as is known of {}, which does not run",
-                            down.join(" and ")
-                        ));
+            None => {
+                let catalogue = self.catalogue(&record).await?;
+                match catalogue.find(&tool) {
+                    Meaning::One(owned) => (owned.server.to_string(), owned.item.name),
+                    Meaning::Ambiguous(names) => {
+                        let text = format!(
+                            "several servers have a tool {tool}: say which by {}",
+                            names.join(" or ")
+                        );
+                        return Err(Failure::Invalid(text));
                     }
-                    return Err(Failure::Invalid(text));
+                    Meaning::Unknown => {
+                        let mut text = format!("the session has no tool {tool}");
+                        let published: Vec<&str> = catalogue
+                            .entries()
+                            .filter(|(_, owned)| owned.item.name == tool)
+                            .map(|(name, _)| name)
+                            .collect();
+                        if !published.is_empty() {
+                            text.push_str(&format!(": it is published as {}", published.join(" and ")));
+                        }
+                        let down: Vec<String> =
+                            self.down(&record).iter().map(|down| down.server.to_string()).collect();
+                        if !down.is_empty() {
+                            text.push_str(&format!(
+                                ", as far as is known of {}, which does not run",
+                                down.join(" and ")
+                            ));
+                        }
+                        return Err(Failure::Invalid(text));
+                    }
                 }
-            },
+            }
         };
         let Some(server) = record.servers.iter().find(|server| server.spec.name.as_str() == name) else {
             return Err(Failure::Invalid(format!("the session has no server {name}")));

@@ -191,7 +191,7 @@ impl Failure {
     fn help(&self) -> Option<String> {
         match &self.cause {
             Cause::NoDaemon(_) => Some(
-                "start a daemon with `mcpvisord` (or `mcpvisor daemon`), name its socket with `--socket PATH`, or, for \
+                "start a daemon with `mcpvisor daemon`, name its socket with `--socket PATH`, or, for \
                  a daemon of this command's own, use `--private`"
                     .to_owned(),
             ),

@@ -192,7 +192,7 @@ fn in_tree(processes: &[Process]) -> Vec<(usize, &Process)> {
 pub(crate) fn status(status: &Status, style: Style) -> String {
     let sessions = &status.sessions;
     let mut text = format!(
-        "mcpvisord {} {} for {}, instance {}{}\n",
+        "mcpvisord {} {}, up for {}, instance {}{}\n",
         escape::line(&status.version),
         style.strong(status.state.as_str()),
         span(status.uptime_ms as f64 / 1_000.0),

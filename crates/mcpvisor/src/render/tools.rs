@@ -78,9 +78,12 @@ impl File<'_> {
 
 /// A tool's result. Text is shown as it is, JSON in lines; `save` keeps a file and tells where.
 pub(crate) fn result(result: &Value, save: &mut dyn FnMut(&File<'_>) -> String) -> String {
-    let structured = result.get("structuredContent");
+    let items = || result.get("content").and_then(Value::as_array).into_iter().flatten();
+    let structured = result
+        .get("structuredContent")
+        .filter(|structured| !items().any(|item| is_wrapped_by(item, structured)));
     let mut text = String::new();
-    for item in result.get("content").and_then(Value::as_array).into_iter().flatten() {
+    for item in items() {
         if structured.is_some_and(|structured| says_the_same(item, structured)) {
             continue;
         }
@@ -100,6 +103,14 @@ pub(crate) fn result(result: &Value, save: &mut dyn FnMut(&File<'_>) -> String) 
 fn says_the_same(item: &Value, structured: &Value) -> bool {
     let text = item.get("text").and_then(Value::as_str).filter(|_| item["type"] == "text");
     text.is_some_and(|text| serde_json::from_str::<Value>(text).is_ok_and(|value| value == *structured))
+}
+
+/// A text that a server wrapped in an object of one field, to have structured content.
+fn is_wrapped_by(item: &Value, structured: &Value) -> bool {
+    let text = item.get("text").and_then(Value::as_str).filter(|_| item["type"] == "text");
+    let only =
+        structured.as_object().filter(|object| object.len() == 1).and_then(|object| object.values().next());
+    only.and_then(Value::as_str).zip(text).is_some_and(|(only, text)| only == text)
 }
 
 fn content(item: &Value, save: &mut dyn FnMut(&File<'_>) -> String) -> String {
@@ -202,6 +213,9 @@ mod tests {
         let content = json!([{"type": "text", "text": "{\"a\":1}"}, {"type": "text", "text": "done"}]);
         let both = json!({"structuredContent": {"a": 1}, "content": content});
         assert_eq!(shown(&both), "done\n{\n  \"a\": 1\n}\n");
+        let wrapped = json!([{"type": "text", "text": "[FILE] a"}]);
+        let wrapped = json!({"structuredContent": {"content": "[FILE] a"}, "content": wrapped});
+        assert_eq!(shown(&wrapped), "[FILE] a\n");
         assert_eq!(shown(&json!({})), "");
         assert_eq!(shown(&json!({"structuredContent": {"a": "\u{9b}"}})), "{\n  \"a\": \"\\x9b\"\n}\n");
     }

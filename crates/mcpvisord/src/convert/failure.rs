@@ -33,7 +33,7 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         .with("help", "`mcpvisor list` tells the sessions that there are"),
         Failure::SessionExists { session } => of(
             ErrorKind::SessionExists,
-            format!("{named} is open already, with another definition or for one that must not be joined"),
+            format!("{named} is open already: its definition is another one, or it must not be joined"),
             session,
         )
         .with("help", "close it first, or take another key"),
