@@ -394,7 +394,7 @@ fn without_a_daemon_the_status_is_6() {
         client().args(["list", "--socket", "/nonexistent/control.sock"]).output().expect("the client runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(6));
-    assert!(stderr.contains("/nonexistent/control.sock") && stderr.contains("`mcpvisord`"), "{stderr}");
+    assert!(stderr.contains("/nonexistent/control.sock") && stderr.contains("`mcpvisor daemon`"), "{stderr}");
 }
 
 #[test]
