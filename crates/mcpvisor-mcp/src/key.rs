@@ -27,7 +27,8 @@ impl Key {
             b'-' | b'0'..=b'9' => Some(Self::of(json)),
             b'"' if memchr::memchr(b'\\', json).is_none() => Some(Self::of(json)),
             b'"' => {
-                let text: String = serde_json::from_slice(json).ok()?;
+                // Half a surrogate pair is JSON, and no text: it is known by its spelling.
+                let Ok(text) = serde_json::from_slice::<String>(json) else { return Some(Self::of(json)) };
                 Some(Self::of(serde_json::to_string(&text).ok()?.as_bytes()))
             }
             _ => None,
@@ -82,6 +83,8 @@ mod tests {
         let long = format!("\"{}\"", "x".repeat(100));
         assert_eq!(key(&long), key(&long));
         assert_eq!(key(&long).unwrap().text(), long.as_bytes());
+        assert_eq!(key("\"\\ud800\""), key("\"\\ud800\""));
+        assert_ne!(key("\"\\ud800\""), key("\"\\ud801\""));
         for none in ["", "null", "true", "{}", "[1]"] {
             assert_eq!(key(none), None, "{none}");
         }

@@ -243,6 +243,13 @@ impl<T> Peer<T> {
             }
             Message::Noise(_) => {
                 self.keep_noise(line);
+                // Its head promised an answer, and the rest breaks that: whoever waits hears so, and not nothing.
+                if let Some(plain) = PlainAnswer::read(line)
+                    && let Some(token) = self.take(plain.number)
+                {
+                    let answer = Answer::Unread { line, raw_id: plain.raw_id };
+                    return smallvec![PeerEvent::Answered { token, answer }];
+                }
                 SmallVec::new()
             }
         }

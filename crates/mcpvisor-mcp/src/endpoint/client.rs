@@ -137,6 +137,20 @@ impl<P> Endpoint<P> {
         (todo, permits)
     }
 
+    /// No answer is waited for any more, but the client still hears: each call is answered with one error and cancelled at its servers.
+    pub fn give_up(&mut self, because: Because) -> (Todos<'static>, Vec<Ended<P>>) {
+        let mut calls: Vec<CallKey> = self.calls.keys().copied().collect();
+        calls.sort_unstable();
+        let mut todo = Todos::new();
+        let mut ended = Vec::new();
+        for call in calls {
+            let at = self.calls.get(&call).map(|known| known.at.clone()).unwrap_or_default();
+            todo.push(Todo::Cancel { call, at, said: None });
+            ended.extend(self.refused(call, because));
+        }
+        (todo, ended)
+    }
+
     fn batch<'a>(
         &mut self,
         line: &'a [u8],

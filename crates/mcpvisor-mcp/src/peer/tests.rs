@@ -426,3 +426,14 @@ fn memory_is_flat_under_floods() {
     assert_eq!(pair.peer.in_flight(), 0);
     assert!(pair.peer.pending.capacity() <= 64);
 }
+
+#[test]
+fn an_answer_whose_head_alone_is_right_is_told_to_its_waiter() {
+    let mut pair = Pair::ready();
+    let number = pair.call("x");
+    let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"{number}\",\"result\":{{\"content\":[}}}}");
+    assert_eq!(words(pair.peer.handle_line(line.as_bytes())), [format!("x unread \"{number}\"")]);
+    assert_eq!((pair.peer.counters().noise, pair.peer.in_flight()), (1, 0));
+    // Nobody waits for that number any more.
+    assert!(pair.peer.handle_line(line.as_bytes()).is_empty());
+}

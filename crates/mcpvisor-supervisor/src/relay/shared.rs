@@ -267,9 +267,9 @@ impl Shared {
                         Answer::TooLong(bytes) => {
                             Err(CallError::TooLong { bytes, cap: self.options.max_line })
                         }
-                        // Only answers for clients are left unread.
+                        // For a caller that is one whose rest is no JSON.
                         Answer::Unread { .. } => {
-                            Err(CallError::BadAnswer("the answer was not read".to_owned()))
+                            Err(CallError::BadAnswer("its answer is not valid JSON".to_owned()))
                         }
                     };
                     // One that gave up just now has cancelled, or is about to and finds nothing pending.

@@ -64,8 +64,15 @@ pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
         Given::Named(pairs) => {
             // Only the tool's schema tells whether `1` is a number or text.
             let tools = wire.call(&doing, &list_of(&args.session, globals))?.value.tools;
-            let meant = |tool: &&Tool| {
-                tool.name == args.tool && args.server.as_ref().is_none_or(|server| *server == tool.server)
+            // With a server the name is that server's own, whatever it is published as.
+            let meant = |tool: &&Tool| match &args.server {
+                None => tool.name == args.tool,
+                Some(server) => {
+                    let published =
+                        tool.name.strip_prefix(server.as_str()).and_then(|name| name.strip_prefix("__"));
+                    tool.server == *server
+                        && (tool.name == args.tool || published == Some(args.tool.as_str()))
+                }
             };
             let schema = tools.iter().find(meant).map(|tool| &tool.input_schema);
             Some(arguments::object(&pairs, schema).map_err(|error| Failure::usage(&doing, error))?)
@@ -84,7 +91,9 @@ pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
     };
     let raw = carry_out(&mut wire, &doing, &request, &mut line)?;
     drop(line);
-    let result: Value = serde_json::from_str(raw.get()).map_err(|error| Failure::other(&doing, error))?;
+    // Half a surrogate pair is JSON, and no text: what has one is shown as it came.
+    let result: Value = serde_json::from_str(raw.get())
+        .unwrap_or_else(|_| serde_json::json!({ "content": [{ "type": "text", "text": raw.get() }] }));
     let wants_input = result.get("resultType").and_then(Value::as_str) == Some("input_required");
     let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
     let mut files = Files::new(directory, &args.tool);

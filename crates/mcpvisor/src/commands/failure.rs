@@ -314,7 +314,9 @@ mod tests {
         let failure = Failure::no_daemon("list sessions", NoDaemon { tried });
         let text = failure.for_people(Style::PLAIN);
         assert!(
-            text.contains("/a/control.sock") && text.contains("not there") && text.contains("`mcpvisor daemon`"),
+            text.contains("/a/control.sock")
+                && text.contains("not there")
+                && text.contains("`mcpvisor daemon`"),
             "{text}"
         );
         assert_eq!(failure.exit_status(), 6);

@@ -5,6 +5,20 @@ fn begun() -> World {
     World::of(&["a"]).begun(&json!({}))
 }
 
+/// G11: half a surrogate pair is JSON, and an id that no text can hold.
+#[test]
+fn g11_an_id_that_is_no_text_has_its_answer() {
+    let mut world = begun();
+    assert!(
+        world
+            .client(r#"{"jsonrpc":"2.0","id":"\ud800","method":"tools/call","params":{"name":"t"}}"#)
+            .is_empty()
+    );
+    assert_eq!((world.wrote(0).len(), world.endpoint.in_flight()), (1, 1));
+    let again = world.client(r#"{"jsonrpc":"2.0","id":"\ud800","method":"tools/list"}"#);
+    assert!(again[0].contains("is in flight"), "{again:?}");
+}
+
 /// G42: value, type and text of ids and progress tokens come back, and all else passes as it is.
 #[test]
 fn g42_ids_keep_their_type_and_their_text() {

@@ -37,7 +37,9 @@ pub(super) async fn run(client: Arc<Attached>, slot: Slot, source: Source, most_
                 client.quiet.notified().await;
             }
         };
-        let _ = tokio::time::timeout(drain, quiet).await;
+        if tokio::time::timeout(drain, quiet).await.is_err() {
+            client.give_up();
+        }
         client.advance(Left::Over);
         std::future::pending::<()>().await;
     };
@@ -104,6 +106,16 @@ async fn listen(client: &Arc<Attached>, source: Source, most_line: usize) -> boo
 }
 
 impl Attached {
+    /// The time of the drain is over: what is not answered by now is answered here.
+    fn give_up(self: &Arc<Self>) {
+        let (todo, ended) = self.endpoint().give_up(Because::Settled);
+        let mut touched = Vec::new();
+        self.carry_out(todo, &mut touched);
+        ended.into_iter().for_each(|ended| self.cancelled(Some(ended)));
+        self.flush_servers(&mut touched);
+        self.flush();
+    }
+
     /// A chunk of what the client says.
     fn hear(self: &Arc<Self>, framer: &mut Framer, mut input: &[u8], most_line: usize) {
         let mut touched = Vec::new();

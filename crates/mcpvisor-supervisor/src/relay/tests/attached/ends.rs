@@ -44,10 +44,15 @@ async fn a_client_that_half_closes_waits_no_longer_than_a_drain() {
     let (attached, mut client) = world.client(&json!({})).await;
     client.say(&call(1, "t")).await;
     let id = world.servers[0].expect("tools/call").await;
-    let FakeServer { input: _input, output, .. } = client;
+    let FakeServer { mut input, output, .. } = client;
     let since = tokio::time::Instant::now();
     drop(output);
     soon(attached.ended()).await;
+    // G11: it was admitted, so it has its answer.
+    let mut line = String::new();
+    soon(tokio::io::AsyncBufReadExt::read_line(&mut input, &mut line)).await.unwrap();
+    let answer: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["data"]["kind"]), (&json!(1), &json!("cancelled")));
     assert!((3..=5).contains(&since.elapsed().as_secs()), "{:?}", since.elapsed());
     let cancelled = world.servers[0].next().await;
     assert_eq!(
