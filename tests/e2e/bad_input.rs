@@ -249,7 +249,10 @@ fn no_daemon_is_told_with_the_paths_that_were_tried() {
         let missing = scene.path("run/none.sock");
         let output = scene.mcpvisor(&["--socket", &missing.to_string_lossy(), "list"]).output();
         assert_eq!(output.status, 6, "{output:?}");
-        assert!(output.stderr.contains("none.sock") && output.stderr.contains("mcpvisord"), "{output:?}");
+        assert!(
+            output.stderr.contains("none.sock") && output.stderr.contains("`mcpvisor daemon`"),
+            "{output:?}"
+        );
         let json = scene.mcpvisor(&["--socket", &missing.to_string_lossy(), "--json", "list"]).output();
         assert_eq!(json.status, 6, "{json:?}");
         assert!(json.json()["error"]["message"].is_string(), "{json:?}");

@@ -159,7 +159,8 @@ async fn talk(world: &World, requests: u64, seed: u64, answered: &AtomicU64) {
     }
     answered.fetch_add(answers.len() as u64, Ordering::SeqCst);
     attached.ended().await;
-    assert_eq!(world.record.gate.in_flight(), 0, "a permit was lost");
+    // Whoever has just queued an answer may still have its permit in hand; one that is lost never comes back.
+    until(|| world.record.gate.in_flight() == 0).await;
 }
 
 #[test]
