@@ -1,4 +1,5 @@
 //! The lines that a client writes to a server. Each ends with LF and has no other.
+use crate::splice::end_line;
 use crate::version::OFFERED;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -210,13 +211,7 @@ fn request<P: Serialize>(id: &str, method: &'static str, params: P) -> Vec<u8> {
 fn line<M: Serialize>(message: &M) -> Vec<u8> {
     let mut line = serde_json::to_vec(message)
         .expect("structs of strings and raw values have no key that is not a string and no failing part");
-    // Line ends occur in raw values only, and there only between tokens, since strings hold them escaped.
-    for byte in &mut line {
-        if matches!(byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
-    }
-    line.push(b'\n');
+    end_line(&mut line);
     line
 }
 

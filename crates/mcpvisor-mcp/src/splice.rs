@@ -28,15 +28,20 @@ pub fn splice(line: &[u8], parts: &mut [(Span, &[u8])]) -> Vec<u8> {
         at = span.end;
     }
     spliced.extend_from_slice(line.get(at..).unwrap_or_default());
-    if memchr::memchr2(b'\r', b'\n', &spliced).is_some() {
-        for byte in &mut spliced {
+    end_line(&mut spliced);
+    spliced
+}
+
+/// Ends a line that is JSON with LF; line ends within it, which stand between tokens only since strings hold them escaped, become spaces.
+pub(crate) fn end_line(line: &mut Vec<u8>) {
+    if memchr::memchr2(b'\r', b'\n', line).is_some() {
+        for byte in line.iter_mut() {
             if matches!(byte, b'\r' | b'\n') {
                 *byte = b' ';
             }
         }
     }
-    spliced.push(b'\n');
-    spliced
+    line.push(b'\n');
 }
 
 #[cfg(test)]
