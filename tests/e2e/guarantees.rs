@@ -14,6 +14,7 @@ const PLACES: &[(&str, &str)] = &[
     ("mcpvisord", "crates/mcpvisord"),
     ("mcpvisor", "crates/mcpvisor"),
     ("testkit", "crates/mcpvisor-testkit"),
+    ("fuzz", "tests/fuzz"),
 ];
 
 const LAST: usize = 43;

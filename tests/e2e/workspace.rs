@@ -34,6 +34,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("mcpvisor-model", &["mcpvisor-lifecycle"]),
     ("mcpvisor-tests", &["mcpvisor-testkit", "mcpvisor-lifecycle"]),
     ("mcpvisor-bench", &[]),
+    // Its runner is a workspace of its own.
+    ("mcpvisor-fuzz", &["mcpvisor-mcp"]),
     ("xtask", &[]),
 ];
 

@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask COMMAND`. See CONTRIBUTING.md.
 mod controls;
+mod fuzz;
 mod real;
 mod run;
 mod systemd;
@@ -18,6 +19,7 @@ cargo xtask soak [CYCLES]       opens and closes a session 5,000 times on each c
 cargo xtask histories [N SEED]  plays 10,000 random histories on the real daemon, and has the pure machine judge them
 cargo xtask kill-sweep [N SEED] kills the daemon at 1,000 places of its code and at 1,000 random moments
 cargo xtask clients             real clients with real servers on every way to them
+cargo xtask fuzz [EXECUTIONS]   searches, a hundred million times, for bytes that break a property of the MCP machines
 cargo xtask negative-controls   shows that tests fail when a guard is taken out, of the machines and of the whole daemon
 cargo xtask model [WORDS]       walks through all states of the lifecycle's model, five million and more
 cargo xtask lint                format, clippy, documentation, dependencies";
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         "histories" => tests::histories(rest),
         "kill-sweep" => tests::kill_sweep(rest),
         "clients" => tests::clients(),
+        "fuzz" => fuzz::all(rest),
         "negative-controls" => controls::all(),
         "model" => tests::model(rest),
         "lint" => tests::lint(),

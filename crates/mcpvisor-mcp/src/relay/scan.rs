@@ -319,7 +319,7 @@ impl Scanner {
                     self.end_scalar();
                     return self.end_message();
                 }
-                _ if byte.is_ascii_whitespace() => {
+                b' ' | b'\t' | b'\r' => {
                     self.end_scalar();
                     self.after_value();
                 }
@@ -417,7 +417,7 @@ impl Scanner {
                 self.state = State::Nested;
             }
             b',' => self.next_key(),
-            _ if byte.is_ascii_whitespace() => {}
+            b' ' | b'\t' | b'\r' => {}
             _ => {
                 self.keep(&[byte]);
                 self.state = State::Scalar;
