@@ -49,6 +49,7 @@ calls! {
     ToolCall => ToolCall, Box<RawValue>;
     ProcessList => ProcessList, results::Processes;
     LogRead => LogRead, results::LogLines;
+    EventSubscribe => EventSubscribe, results::Subscribed;
 }
 
 /// Understands a request's parameters; left out, they are an empty object. The error names the field that is wrong.

@@ -85,6 +85,12 @@ pub const CANCELLED: &str = "notifications/cancelled";
 /// The daemon's notification of one line of a `log/read` that follows; see [`crate::results::LogNotification`].
 pub const LOG: &str = "log";
 
+/// The daemon's notification of an event; see [`crate::results::EventNotification`].
+pub const EVENT: &str = "event";
+
+/// The daemon's notification that an `event/subscribe` is over; see [`crate::results::EventsEnded`].
+pub const EVENTS_ENDED: &str = "event/ended";
+
 /// The daemon's notification of the progress of a `tool/call`; see [`crate::results::ProgressNotification`].
 pub const PROGRESS: &str = "notifications/progress";
 

@@ -278,3 +278,30 @@ pub struct LogRead {
     #[serde(default)]
     pub follow: bool,
 }
+
+/// `event/subscribe`: a user's events, or those of one session. Answered at once; then each event comes as an `event` notification, until
+/// `event/ended`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EventSubscribe {
+    /// From this number on, as far as they are kept; left out, from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    /// One session's only. What follows ends behind its last event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<SessionKey>,
+    /// Which generation of it; left out, of all, and it is the current one that is followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// Another user's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
+    /// False: only what there is by now, in the answer.
+    pub follow: bool,
+}
+
+impl Default for EventSubscribe {
+    fn default() -> Self {
+        Self { since: None, key: None, generation: None, user: None, follow: true }
+    }
+}

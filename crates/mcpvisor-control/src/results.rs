@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 mod certificate;
+mod event;
 mod frame;
 mod signals;
 mod words;
@@ -17,6 +18,7 @@ mod words;
 pub use certificate::{
     CloseReport, CloseResults, DrainCounts, EndedProcess, EndedServer, Exit, RemainingProcess, StartFailure,
 };
+pub use event::{Event, EventNotification, EventsEnded, Subscribed};
 pub use frame::Frame;
 pub use words::{
     CloseOutcome, CloseReason, Containment, DaemonState, FrameDirection, FrameKind, Proof, ServerMode,

@@ -1,6 +1,6 @@
 //! The JSON Schema of the protocol, generated from the types.
 use crate::error::ErrorObject;
-use crate::method::{CANCELLED, LOG, Method, PROGRESS};
+use crate::method::{CANCELLED, EVENT, EVENTS_ENDED, LOG, Method, PROGRESS};
 use crate::{call, params, results};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -22,6 +22,8 @@ pub fn document() -> Value {
     let notifications = json!({
         CANCELLED: { "from": "client", "params": generator.subschema_for::<params::Cancelled>() },
         LOG: { "from": "daemon", "params": generator.subschema_for::<results::LogNotification>() },
+        EVENT: { "from": "daemon", "params": generator.subschema_for::<results::EventNotification>() },
+        EVENTS_ENDED: { "from": "daemon", "params": generator.subschema_for::<results::EventsEnded>() },
         PROGRESS: { "from": "daemon", "params": generator.subschema_for::<results::ProgressNotification>() },
     });
     let error = generator.subschema_for::<ErrorObject>();

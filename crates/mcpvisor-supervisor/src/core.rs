@@ -1,5 +1,6 @@
 //! What the actors share, and what is still there when one of them is lost.
 use crate::clock::Clock;
+use crate::events::{EventKind, Events};
 use crate::record::{SessionRecord, lock};
 use crate::registry_actor::RegistryMsg;
 use mcpvisor_lifecycle::registry::{RegistryConfig, RegistryEvent};
@@ -54,6 +55,7 @@ pub(crate) struct Core {
     pub(crate) containment: Containment,
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
+    pub(crate) events: Events,
     /// The registry's actor; another one after a loss.
     pub(crate) registry: watch::Sender<Option<ActorRef<RegistryMsg>>>,
     /// The number of sessions left, once a shutdown is complete.
@@ -67,11 +69,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: RegistryConfig, containment: Containment) -> Self {
+    pub(crate) fn new(config: RegistryConfig, containment: Containment, events: Events) -> Self {
         Self {
             containment,
             clock: Clock::start(),
             counters: Counters::default(),
+            events,
             registry: watch::Sender::new(None),
             finished: watch::Sender::new(None),
             for_good: Mutex::default(),
@@ -98,13 +101,26 @@ impl Core {
     /// Tells the registry what is never taken back. It is written down first: a registry that is lost, or is just being replaced, has a
     /// successor that looks there once it can be told things (G35).
     pub(crate) fn tell_for_good(&self, event: RegistryEvent) {
-        {
+        let (new, first) = {
             let mut told = lock(&self.for_good);
-            if !told.contains(&event) {
+            let (new, first) = (!told.contains(&event), told.is_empty());
+            if new {
                 told.push(event.clone());
             }
-        }
+            (new, first)
+        };
+        let urgency = match event {
+            RegistryEvent::Shutdown { urgency } if new => Some(urgency),
+            _ => None,
+        };
         self.tell(event);
+        // Behind it: whoever reads of the fence, and opens, is refused.
+        if first {
+            self.events.publish_to_all(EventKind::DaemonDraining, Vec::new());
+        }
+        if let Some(urgency) = urgency {
+            self.events.publish_to_all(EventKind::DaemonShutdown, vec![("urgency", urgency.into())]);
+        }
     }
 
     pub(crate) fn told_for_good(&self) -> Vec<RegistryEvent> {

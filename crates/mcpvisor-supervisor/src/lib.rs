@@ -9,6 +9,7 @@ mod clock;
 mod core;
 mod definition;
 mod direct;
+mod events;
 mod frames;
 mod gate;
 mod logs;
@@ -23,9 +24,10 @@ mod stderr_log;
 mod supervisor;
 
 pub use api::*;
+pub use events::{Event, EventKind, EventLimits, EventStream, Field, Fields, Subject, Told};
 pub use mcpvisor_mcp::EraChoice;
 pub use mcpvisor_mcp::catalogue::Prefix;
-pub use supervisor::{AttachStreams, Attachable, Attachment, Progress, Supervisor};
+pub use supervisor::{AttachStreams, Attachable, Attachment, EventsWanted, Progress, Supervisor};
 
 #[cfg(test)]
 mod tests;

@@ -80,10 +80,13 @@ pub(crate) fn reap_session(core: &Arc<Core>, record: &Arc<SessionRecord>) {
     if let Some(actor) = record.live().actor.take() {
         actor.kill();
     }
-    {
+    let was = {
         let mut live = record.live();
         live.closing.get_or_insert_with(|| (Instant::now(), CloseReason::Internal));
-        live.state = SessionState::Stopping;
+        std::mem::replace(&mut live.state, SessionState::Stopping)
+    };
+    if was != SessionState::Stopping {
+        record.tell_state(SessionState::Stopping);
     }
     record.gate.close(Box::new(|| ()));
     for server in &record.servers {
@@ -189,6 +192,7 @@ pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRec
         if matches!(live.state, SessionState::Closed | SessionState::Failed) {
             return;
         }
+        record.tell_quarantined(&certificate);
         live.certificate = Some(Arc::new(certificate));
         live.state = state;
     }

@@ -5,6 +5,8 @@ use crate::api::{
     Waits,
 };
 use crate::clock::Clock;
+use crate::core::Core;
+use crate::events::{Events, Terminal};
 use crate::frames::{FrameLog, MOST};
 use crate::gate::Gate;
 use crate::recovery::Former;
@@ -56,6 +58,10 @@ pub(crate) struct SessionRecord {
     pub(crate) slot: Slot,
     /// A former daemon had it; this one only brings it to its end.
     pub(crate) former: Option<FormerScope>,
+    /// Where its events are published.
+    pub(crate) events: Events,
+    /// Its last event.
+    pub(crate) terminal: Terminal,
     live: Mutex<SessionLive>,
     /// Set once the session is reaped without its actors: nothing is launched any more.
     condemned: Mutex<bool>,
@@ -79,7 +85,13 @@ pub(crate) struct SessionLive {
 }
 
 impl SessionRecord {
-    pub(crate) fn new(id: SessionId, key: &KeyRef, request: &mut OpenRequest, direct: bool) -> Self {
+    pub(crate) fn new(
+        id: SessionId,
+        key: &KeyRef,
+        request: &mut OpenRequest,
+        direct: bool,
+        events: Events,
+    ) -> Self {
         let relayed = request.is_relayed();
         let servers = std::mem::take(&mut request.servers);
         let servers =
@@ -100,6 +112,8 @@ impl SessionRecord {
             prefix: request.prefix,
             slot: Slot::default(),
             former: None,
+            events,
+            terminal: Terminal::default(),
             live: Mutex::new(SessionLive {
                 state: SessionState::Starting,
                 closing: None,
@@ -111,14 +125,14 @@ impl SessionRecord {
     }
 
     /// The record of a session that a former daemon has left: it is dying.
-    pub(crate) fn of_former(former: Former, kill_wait: Duration, clock: Clock) -> Self {
+    pub(crate) fn of_former(former: Former, kill_wait: Duration, core: &Core) -> Self {
         let servers = former.servers.into_iter().enumerate();
         let servers = servers.map(|(index, (name, mode))| {
             let server = ServerRecord::new(index, ServerSpec::unknown(name, mode, kill_wait));
             {
                 let mut live = server.live();
                 live.state = ServerState::Stopping;
-                live.waiting = Some(("what a former daemon has left of it", clock.now(), None));
+                live.waiting = Some(("what a former daemon has left of it", core.clock.now(), None));
                 // The guardian, the keepers and the sweep know no other rung.
                 live.stage = Stage::Sigkill;
                 live.stopping_since = Some(Instant::now());
@@ -140,6 +154,8 @@ impl SessionRecord {
             prefix: Prefix::default(),
             slot: Slot::default(),
             former: Some(FormerScope { left: former.left, containment: former.containment, kill_wait }),
+            events: core.events.clone(),
+            terminal: Terminal::default(),
             key: former.key,
             live: Mutex::new(SessionLive {
                 state: SessionState::Stopping,

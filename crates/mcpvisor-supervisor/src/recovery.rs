@@ -6,6 +6,7 @@
 use crate::core::Core;
 use crate::record::SessionRecord;
 use mcpvisor_lifecycle::server::Mode;
+use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_lifecycle::{Generation, KeyRef, ServerName, SessionId, SessionKey, Tenant, Uid};
 use mcpvisor_process::{ContainmentKind, Left, LeftId};
 use serde::{Deserialize, Serialize};
@@ -82,7 +83,9 @@ pub(crate) fn take_over(core: &Core, kill_wait: Duration) {
         let (key, generation) = (former.key.key.clone(), former.id.generation.0);
         let instance = Arc::clone(&former.left.instance.0);
         tracing::warn!(session = %key, generation, uid = former.id.uid.0, instance = &*instance, "a former daemon's session is not gone yet: its key is blocked until it is");
-        core.remember(&Arc::new(SessionRecord::of_former(former, kill_wait, core.clock)));
+        let record = Arc::new(SessionRecord::of_former(former, kill_wait, core));
+        core.remember(&record);
+        record.tell_state(SessionState::Stopping);
     }
 }
 

@@ -2,6 +2,7 @@
 use crate::api::OpenRequest;
 use crate::clock::Alarm;
 use crate::core::{Core, count};
+use crate::events::Refused;
 use crate::lost;
 use crate::record::SessionRecord;
 use crate::session_actor::{SessionActor, SessionArguments, SessionMsg};
@@ -235,10 +236,12 @@ impl Driver {
             return;
         };
         let is_direct = open.is_direct();
-        let record = Arc::new(SessionRecord::new(session, key, &mut open, is_direct));
+        let events = self.core.events.clone();
+        let record = Arc::new(SessionRecord::new(session, key, &mut open, is_direct, events));
         let direct = open.direct.take();
         self.core.remember(&record);
         count(&self.core.counters.opened);
+        record.tell_admitted();
         tracing::debug!(parent: &record.span(), uid = key.uid.0, "session admitted");
         let arguments =
             SessionArguments { core: Arc::clone(&self.core), record: Arc::clone(&record), direct };
@@ -277,8 +280,12 @@ impl Driver {
     }
 
     fn reply(&mut self, request: RequestId, result: Result<Answer, Refusal>) {
-        if result.is_err() {
+        if let Err(refusal) = &result {
             count(&self.core.counters.refused);
+            let open = self.opens.get(&request);
+            if let Some((refused, open)) = Refused::of(refusal).zip(open) {
+                refused.publish(&self.core.events, &open.key);
+            }
         }
         let session = match &result {
             Ok(

@@ -94,6 +94,8 @@ pub(crate) struct Driver {
     renewed: Option<Negotiated>,
     /// The incarnation that runs and can't be spoken to: its launch is answered by its end.
     unusable: Option<Incarnation>,
+    /// The state that was last told of.
+    told: Option<ServerState>,
     span: tracing::Span,
     spec: Box<ServerSpec>,
 }
@@ -119,6 +121,7 @@ impl Actor for ServerActor {
             cause: None,
             renewed: None,
             unusable: None,
+            told: None,
             span,
             spec,
         })
@@ -222,6 +225,7 @@ impl Driver {
         for effect in effects {
             self.act(myself, &effect);
         }
+        self.tell();
         self.alarm.set(self.machine.next_timeout(), self.arguments.clock, myself, || ServerMsg::Alarm);
     }
 
@@ -234,6 +238,15 @@ impl Driver {
         live.waiting = self.machine.waits_for();
         if live.state == ServerState::Stopping && live.stopping_since.is_none() {
             live.stopping_since = Some(Instant::now());
+        }
+    }
+
+    /// Publishes the state where it is another one: once in a step, and before the session hears of it.
+    fn tell(&mut self) {
+        let state = self.arguments.record.live().state;
+        if self.told != Some(state) {
+            self.told = Some(state);
+            self.arguments.session.tell_server(&self.arguments.record);
         }
     }
 
@@ -517,6 +530,7 @@ impl Driver {
                     client.server_ready(self.arguments.record.index, negotiated);
                 }
             }
+            self.tell();
             let _ = parent.send_message(SessionMsg::Server(name, report));
             return;
         };
@@ -532,6 +546,7 @@ impl Driver {
         let exit = live.exit;
         live.failure = Some(StartFailure { server: name.clone(), cause, message, exit, stderr_tail, frames });
         drop(live);
+        self.tell();
         let _ = parent.send_message(SessionMsg::Server(name, report));
     }
 }

@@ -269,10 +269,11 @@ impl Driver {
     }
 
     fn changed(&self, state: SessionState) {
-        // The final states are written by `end`, with the certificate.
+        // The final states are written, and told of, by `end`, with the certificate; a quarantine is told of with its report.
         if !matches!(state, SessionState::Closed | SessionState::Failed) {
             self.record.live().state = state;
         }
+        self.record.tell_state(state);
         tracing::debug!(state = ?state, "session changed");
     }
 
@@ -334,7 +335,7 @@ impl Core {
             self.containment.release_session(Arc::clone(&record.scope));
         }
         for server in &record.servers {
-            end_server(server, ended);
+            end_server(record, server, ended);
         }
         let state = match ended {
             Ended::Closed => SessionState::Closed,
@@ -350,6 +351,7 @@ impl Core {
         tracing::info!(parent: &record.span(), ?reason, state = ?state, took_ms, "session ended");
         {
             let mut live = record.live();
+            record.tell_ended(&certificate);
             live.certificate = Some(Arc::new(certificate));
             live.state = state;
             live.actor = None;
@@ -361,11 +363,19 @@ impl Core {
 }
 
 /// A server of an ended session shows how it ended, whatever its actor last wrote.
-fn end_server(server: &ServerRecord, ended: Ended) {
-    let mut live = server.live();
-    live.waiting = None;
-    live.pid = None;
-    if !(ended == Ended::Failed && live.state == ServerState::Failed) {
-        live.state = ServerState::Stopped;
+fn end_server(record: &SessionRecord, server: &ServerRecord, ended: Ended) {
+    let was = {
+        let mut live = server.live();
+        live.waiting = None;
+        live.pid = None;
+        let was = live.state;
+        if !(ended == Ended::Failed && was == ServerState::Failed) {
+            live.state = ServerState::Stopped;
+        }
+        was
+    };
+    // One whose actor was lost has nobody else to say so.
+    if !matches!(was, ServerState::Stopped | ServerState::Failed) {
+        record.tell_server(server);
     }
 }

@@ -1,10 +1,12 @@
 //! The way to the sessions: each request of a client becomes an event of the registry, and its answer a view.
 mod attach;
 mod calls;
+mod events;
 mod failure;
 
 pub use attach::{AttachStreams, Attachable, Attachment};
 pub use calls::Progress;
+pub use events::EventsWanted;
 
 use self::failure::{failure, lost};
 use crate::api::{
@@ -14,6 +16,7 @@ use crate::api::{
 use crate::certificate;
 use crate::core::Core;
 use crate::definition;
+use crate::events::{EventKind, EventLimits, Events};
 use crate::record::{SessionRecord, scope_name};
 use crate::recovery;
 use crate::registry_actor::{self, RegistryMsg, Reply};
@@ -63,7 +66,8 @@ impl Supervisor {
     /// # Errors
     /// `internal`, where the registry's actor could not be started.
     pub async fn start(config: SupervisorConfig, containment: Containment) -> Result<Self, Failure> {
-        let core = Arc::new(Core::new(config.registry, containment));
+        let events = Events::new(config.events, config.user);
+        let core = Arc::new(Core::new(config.registry, containment, events));
         recovery::take_over(&core, config.kill_wait);
         let mut registry = core.registry.subscribe();
         tokio::spawn(registry_actor::keep(Arc::clone(&core)));
@@ -416,10 +420,12 @@ impl Supervisor {
         left.ok().and_then(|left| *left).unwrap_or(0)
     }
 
-    /// New limits; they bind what is admitted from now on.
-    pub fn reconfigure(&self, config: RegistryConfig) {
+    /// A reload's new limits; they bind what is admitted, and what is kept, from now on.
+    pub fn reconfigure(&self, config: RegistryConfig, events: EventLimits) {
         self.core.set_config(config.clone());
         self.core.tell(RegistryEvent::Reconfigure(config));
+        self.core.events.set_limits(events);
+        self.core.events.publish_to_all(EventKind::DaemonReloaded, Vec::new());
     }
 }
 

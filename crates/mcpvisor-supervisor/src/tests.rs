@@ -148,7 +148,12 @@ fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
             tombstone_age: Duration::from_secs(600),
         };
         let supervisor = Supervisor::start(
-            SupervisorConfig { registry: config, kill_wait: Duration::from_secs(5) },
+            SupervisorConfig {
+                registry: config,
+                kill_wait: Duration::from_secs(5),
+                events: crate::EventLimits { events: 4096, bytes: 1 << 20 },
+                user: Uid(0),
+            },
             containment,
         )
         .await

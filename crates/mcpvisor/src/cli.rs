@@ -98,6 +98,8 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Show what servers wrote to stderr
     Logs(LogsArgs),
+    /// Show what has happened
+    Events(EventsArgs),
     /// Try the kill of a quarantined session again
     Kill(SessionArgs),
     /// Tell what this machine allows, and which MCP servers are orphaned here
@@ -314,6 +316,19 @@ pub(crate) struct LogsArgs {
     /// At most so many of the last lines
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) lines: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// Of one session only
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: Option<SessionRef>,
+    /// Go on with what comes; of one session, until it has ended
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// From this number on, as far as they are kept
+    #[arg(long, value_name = "SEQ", default_value_t = 1)]
+    pub(crate) since: u64,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@ mod call;
 mod close;
 mod daemon;
 mod doctor;
+mod events;
 pub(crate) mod failure;
 mod logs;
 mod open;
@@ -94,6 +95,7 @@ fn dispatch(cli: Cli) -> ExitCode {
         Command::Tools(args) => call::tools(&args, &globals),
         Command::Call(args) => call::call(&args, &globals),
         Command::Logs(args) => logs::logs(&args, &globals),
+        Command::Events(args) => events::events(&args, &globals),
         Command::Kill(args) => close::kill(&args, &globals),
         Command::Drain => daemon::drain(&globals),
         Command::Reload => daemon::reload(&globals),

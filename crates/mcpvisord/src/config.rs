@@ -11,7 +11,7 @@ mod walk;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::RegistryConfig;
 use mcpvisor_lifecycle::server::{Mode, Restart};
-use mcpvisor_supervisor::{EraChoice, Prefix};
+use mcpvisor_supervisor::{EraChoice, EventLimits, Prefix};
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::Path;
@@ -45,6 +45,10 @@ pub(crate) struct Daemon {
     pub(crate) containment: Containment,
     pub(crate) tombstones: usize,
     pub(crate) tombstone_age: Duration,
+    /// How many events are kept of each user.
+    pub(crate) events: usize,
+    /// In bytes; of each user's events.
+    pub(crate) event_bytes: usize,
     /// Users, besides the daemon's own, whose clients may run commands of their own.
     pub(crate) allow_commands: Vec<u32>,
     /// Permission bits of the socket.
@@ -126,6 +130,8 @@ impl Default for Daemon {
             containment: Containment::Auto,
             tombstones: 1000,
             tombstone_age: Duration::from_secs(3600),
+            events: 4096,
+            event_bytes: 1 << 20,
             allow_commands: Vec::new(),
             socket_mode: 0o600,
             log_level: tracing::Level::INFO,
@@ -218,6 +224,11 @@ impl Config {
             tombstones: self.daemon.tombstones,
             tombstone_age: self.daemon.tombstone_age,
         }
+    }
+
+    /// How much is kept of what has happened.
+    pub(crate) fn events(&self) -> EventLimits {
+        EventLimits { events: self.daemon.events, bytes: self.daemon.event_bytes }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::peer::Peer;
 use crate::wire::{Descriptors, Line, Received, Wire};
 use leases::Leases;
 use mcpvisor_control::message::{error_response, response};
-use mcpvisor_control::{ErrorKind, ErrorObject, Id, Message, method, params};
+use mcpvisor_control::{Call, ErrorKind, ErrorObject, Id, Message, method, params};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
@@ -43,6 +43,7 @@ pub(crate) struct Context {
     /// A descriptor that goes with the answer.
     pub(crate) gift: Gift,
     cancelled: watch::Receiver<bool>,
+    in_flight: InFlight,
 }
 
 impl Context {
@@ -51,6 +52,19 @@ impl Context {
         let mut cancelled = self.cancelled.clone();
         // The sender lives as long as the request is in flight; without it the connection is gone.
         let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Answers before the handler is done: what it answers in the end is not told. The request stays in flight, and can be cancelled.
+    ///
+    /// # Errors
+    /// That the answer can't be told in JSON.
+    pub(crate) fn answer_now<P: Call>(&self, answer: &P::Answer) -> Result<(), ErrorObject> {
+        let line = response(&self.id, answer).map_err(|error| untold(&error))?;
+        if let Some(flight) = locked(&self.in_flight).get_mut(&self.id) {
+            flight.answered = true;
+            self.outbox.push(line);
+        }
+        Ok(())
     }
 
     /// The moment at which the requester's patience ends.
@@ -62,10 +76,19 @@ impl Context {
 /// What goes with an answer besides its text.
 pub(crate) type Gift = Arc<Mutex<Option<OwnedFd>>>;
 
-/// Requests that have no answer yet. Whoever removes one answers it.
-type InFlight = Arc<Mutex<HashMap<Id, watch::Sender<bool>>>>;
+/// Requests that are being handled. Whoever removes one answers it, unless it is answered already.
+type InFlight = Arc<Mutex<HashMap<Id, Flight>>>;
 
-fn locked(in_flight: &InFlight) -> MutexGuard<'_, HashMap<Id, watch::Sender<bool>>> {
+struct Flight {
+    cancel: watch::Sender<bool>,
+    answered: bool,
+}
+
+fn untold(error: &serde_json::Error) -> ErrorObject {
+    ErrorObject::new(ErrorKind::Internal, format!("the answer can't be told: {error}"))
+}
+
+fn locked(in_flight: &InFlight) -> MutexGuard<'_, HashMap<Id, Flight>> {
     in_flight.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -236,7 +259,7 @@ impl Connection {
                 self.outbox.push(error_response(Some(&id), &error));
                 return;
             }
-            in_flight.insert(id.clone(), cancel);
+            in_flight.insert(id.clone(), Flight { cancel, answered: false });
         }
         let context = self.context(id, cancelled);
         let owed = Owed {
@@ -259,6 +282,7 @@ impl Connection {
             read_at: Instant::now(),
             gift: Gift::default(),
             cancelled,
+            in_flight: Arc::clone(&self.in_flight),
         }
     }
 
@@ -271,8 +295,8 @@ impl Connection {
         match serde_json::from_str::<params::Cancelled>(text) {
             Ok(cancelled) => {
                 // One that is not in flight has its answer on the way.
-                if let Some(cancel) = locked(&self.in_flight).get(&cancelled.request_id) {
-                    let _ = cancel.send(true);
+                if let Some(flight) = locked(&self.in_flight).get(&cancelled.request_id) {
+                    let _ = flight.cancel.send(true);
                 }
             }
             Err(error) => tracing::debug!(pid = self.peer.pid, %error, "malformed notifications/cancelled"),
@@ -310,14 +334,10 @@ struct Owed {
 impl Owed {
     fn pay(&self, answer: Result<Box<RawValue>, ErrorObject>) {
         // Where it is not in flight any more the connection has ended.
-        if locked(&self.in_flight).remove(&self.id).is_none() {
+        if locked(&self.in_flight).remove(&self.id).is_none_or(|flight| flight.answered) {
             return;
         }
-        let line = answer.and_then(|result| {
-            response(&self.id, result).map_err(|error| {
-                ErrorObject::new(ErrorKind::Internal, format!("the answer can't be told: {error}"))
-            })
-        });
+        let line = answer.and_then(|result| response(&self.id, result).map_err(|error| untold(&error)));
         match line {
             Ok(line) => {
                 let gift = self.gift.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,5 +1,6 @@
 //! From the supervisor's views to the shapes of the control protocol, one file per shape.
 mod certificate;
+mod event;
 mod failure;
 mod frame;
 mod listings;
@@ -8,6 +9,7 @@ mod session;
 mod status;
 
 pub(crate) use certificate::{close_report, waited};
+pub(crate) use event::event;
 pub(crate) use failure::error;
 pub(crate) use listings::{down, log_line, process, tool};
 pub(crate) use names::{key_name, server as wire_server_name, server_name, tenant_name};

@@ -78,7 +78,7 @@ impl Daemon {
     /// Takes a configuration into use: it holds for whatever is asked from now on.
     pub(crate) fn use_config(&self, config: Config) {
         let allow_commands = config.daemon.allow_commands.clone();
-        self.supervisor.reconfigure(config.registry());
+        self.supervisor.reconfigure(config.registry(), config.events());
         self.shared.budget.limit(config.daemon.max_input, config.daemon.max_input_per_user);
         let mut settings = self.shared.settings.write().unwrap_or_else(PoisonError::into_inner);
         let rights = Rights { allow_commands, ..Rights::clone(&settings.rights) };

@@ -1,6 +1,7 @@
 //! From a method's name to its handler, with an audit record of each request.
 mod attach;
 mod daemon;
+mod events;
 mod inspect;
 mod logs;
 mod open;
@@ -62,11 +63,11 @@ async fn dispatch(
         Method::ToolCall => call(params, |p| tools::call(c, p)).await,
         Method::ProcessList => call(params, |p| inspect::processes(c, p)).await,
         Method::LogRead => call(params, |p| logs::read(c, p)).await,
+        Method::EventSubscribe => call(params, |p| events::subscribe(c, p)).await,
         Method::SessionAttach => call(params, |p| attach::attach(c, p, descriptors)).await,
         Method::ServerAdd
         | Method::ServerRemove
         | Method::ServerRestart
-        | Method::EventSubscribe
         | Method::ApprovalList
         | Method::ApprovalDecide => Err(ErrorObject::new(
             ErrorKind::Unsupported,

@@ -105,6 +105,17 @@ impl Outbox {
         }
     }
 
+    /// Resolves when the connection is at its end.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let lowered = self.shared.lowered.notified();
+            if self.state().end.is_some() {
+                return;
+            }
+            lowered.await;
+        }
+    }
+
     /// Little is queued.
     pub(crate) fn is_low(&self) -> bool {
         let state = self.state();

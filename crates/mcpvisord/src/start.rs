@@ -9,6 +9,7 @@ use crate::socket::Listening;
 use crate::systemd::{self, Never};
 use crate::{limits, log, server};
 use mcpvisor_failpoints::{self as failpoints, Gate};
+use mcpvisor_lifecycle::Uid;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_process::{ContainmentKind, InstanceId, Options, Threads};
 use mcpvisor_supervisor::{Supervisor, SupervisorConfig};
@@ -226,7 +227,12 @@ pub(crate) async fn supervise(
     reloader: Option<Reloader>,
 ) -> Result<(Daemon, tokio::task::JoinHandle<()>), StartError> {
     let supervisor = Supervisor::start(
-        SupervisorConfig { registry: config.registry(), kill_wait: config.timeouts.kill_wait },
+        SupervisorConfig {
+            registry: config.registry(),
+            kill_wait: config.timeouts.kill_wait,
+            events: config.events(),
+            user: Uid(rights.daemon),
+        },
         containment,
     )
     .await

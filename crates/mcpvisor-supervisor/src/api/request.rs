@@ -1,7 +1,8 @@
 //! What is to be opened.
+use crate::events::EventLimits;
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, RegistryConfig};
 use mcpvisor_lifecycle::server::{Mode, Restart};
-use mcpvisor_lifecycle::{KeyRef, ServerName, Tenant};
+use mcpvisor_lifecycle::{KeyRef, ServerName, Tenant, Uid};
 use mcpvisor_mcp::EraChoice;
 use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_process::{Credentials, ResourceLimit};
@@ -18,6 +19,10 @@ pub struct SupervisorConfig {
     pub registry: RegistryConfig,
     /// From the kill of what a former daemon has left to its quarantine.
     pub kill_wait: Duration,
+    /// How much is kept of what has happened.
+    pub events: EventLimits,
+    /// Whom the daemon runs as: its own events are theirs from the first on.
+    pub user: Uid,
 }
 
 /// How to start one server. Everything is resolved: no variables are left.

@@ -22,6 +22,8 @@ pub(crate) const DAEMON: Kind = Kind {
         "containment",
         "tombstones",
         "tombstone_age",
+        "events",
+        "event_bytes",
         "allow_commands",
         "socket_mode",
         "log_level",

@@ -14,6 +14,9 @@ use toml::de::DeTable;
 /// More sessions than any machine has descriptors for.
 const MOST_SESSIONS: usize = 1_000_000;
 
+/// More events than anyone reads.
+const MOST_EVENTS: usize = 10_000_000;
+
 pub(crate) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let walk = Walk::new(text);
@@ -97,6 +100,9 @@ fn daemon(section: &Section<'_>) -> Daemon {
     set(&mut daemon.containment, section.get("containment").and_then(|item| item.word(&Containment::WORDS)));
     set(&mut daemon.tombstones, section.get("tombstones").and_then(|item| item.count(0..=MOST_SESSIONS)));
     set(&mut daemon.tombstone_age, section.get("tombstone_age").and_then(|item| item.duration()));
+    set(&mut daemon.events, section.get("events").and_then(|item| item.count(0..=MOST_EVENTS)));
+    let bytes = section.get("event_bytes").and_then(|item| item.size(0..=1 << 30));
+    set(&mut daemon.event_bytes, bytes.and_then(|size| usize::try_from(size).ok()));
     if let Some(items) = section.get("allow_commands").and_then(|item| item.items()) {
         let uids = items.iter().filter_map(|item| item.number(0..=u64::from(u32::MAX - 1)));
         daemon.allow_commands = uids.filter_map(|uid| u32::try_from(uid).ok()).collect();

@@ -28,6 +28,8 @@ max_input_per_user = "2M"
 containment = "keeper"
 tombstones = 7
 tombstone_age = "6m"
+events = 5
+event_bytes = "4K"
 allow_commands = [1000, 1001]
 socket_mode = "0666"
 log_level = "debug"
@@ -70,6 +72,8 @@ processes = 64
             containment: Containment::Keeper,
             tombstones: 7,
             tombstone_age: Duration::from_secs(360),
+            events: 5,
+            event_bytes: 4096,
             allow_commands: vec![1000, 1001],
             socket_mode: 0o666,
             log_level: tracing::Level::DEBUG,

@@ -118,7 +118,7 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
             json!({"key":"a","exclusive":true,"descriptors":["stdin","stdout"]}),
             "invalid_request",
         ),
-        ("event/subscribe", json!({}), "unsupported"),
+        ("approval/list", json!({}), "unsupported"),
         // This one has no configuration file to read again.
         ("daemon/reload", json!({}), "unsupported"),
         ("session/open", json!({}), "invalid_request"),
@@ -159,7 +159,7 @@ fn told(outbox: &Outbox) -> Vec<Value> {
 
 fn owed(id: i64) -> (Owed, Outbox) {
     let (in_flight, outbox, id) = (InFlight::default(), Outbox::new(1 << 20), Id::Number(id));
-    locked(&in_flight).insert(id.clone(), watch::channel(false).0);
+    locked(&in_flight).insert(id.clone(), Flight { cancel: watch::channel(false).0, answered: false });
     let charge = crate::budget::Budget::new(0, 0).charge(0);
     (Owed { in_flight, outbox: outbox.clone(), id, gift: Gift::default(), _charge: charge }, outbox)
 }

@@ -6,27 +6,17 @@ use mcpvisor_control::results;
 use mcpvisor_lifecycle::server::Stage;
 use mcpvisor_lifecycle::session::CloseReason;
 use mcpvisor_process::{Exit, ProcessRecord, Rung};
-use mcpvisor_supervisor::{Certificate, Outcome, Proof, ServerCertificate, StartFailure, Waited};
+use mcpvisor_supervisor::{Certificate, Drained, Outcome, Proof, ServerCertificate, StartFailure, Waited};
 
 /// One result of a close.
 pub(crate) fn close_report(certificate: &Certificate) -> results::CloseReport {
     results::CloseReport {
         key: names::key(&certificate.key),
         generation: Some(certificate.generation.0),
-        outcome: match certificate.outcome {
-            Outcome::Closed => results::CloseOutcome::Closed,
-            Outcome::Quarantined => results::CloseOutcome::Quarantined,
-            Outcome::Stopping => results::CloseOutcome::Stopping,
-        },
-        proof: Some(match certificate.proof {
-            Proof::Cgroup => results::Proof::Cgroup,
-            Proof::Keeper => results::Proof::Keeper,
-            Proof::None => results::Proof::None,
-        }),
+        outcome: outcome(certificate.outcome),
+        proof: Some(proof(certificate.proof)),
         reason: Some(reason(certificate.reason)),
-        drained: certificate
-            .drained
-            .map(|calls| results::DrainCounts { finished: calls.finished, cancelled: calls.cancelled }),
+        drained: certificate.drained.map(drained),
         duration_ms: Some(exact_milliseconds(certificate.duration)),
         servers: certificate.servers.iter().map(server).collect(),
         remaining: remaining(&certificate.remaining),
@@ -58,12 +48,7 @@ pub(crate) fn waited(waited: &Waited) -> results::Waited {
 fn server(certificate: &ServerCertificate) -> results::EndedServer {
     results::EndedServer {
         name: names::server(&certificate.name),
-        stage: match certificate.stage {
-            Stage::Itself => results::Stage::Itself,
-            Stage::Stdin => results::Stage::Stdin,
-            Stage::Sigterm => results::Stage::Sigterm,
-            Stage::Sigkill => results::Stage::Sigkill,
-        },
+        stage: stage(certificate.stage),
         exit: certificate.exit.map(exit),
         duration_ms: exact_milliseconds(certificate.duration),
         processes: certificate.processes.iter().map(process).collect(),
@@ -105,7 +90,36 @@ pub(super) fn start_failure(failure: &StartFailure) -> results::StartFailure {
     }
 }
 
-fn reason(reason: CloseReason) -> results::CloseReason {
+pub(super) fn outcome(outcome: Outcome) -> results::CloseOutcome {
+    match outcome {
+        Outcome::Closed => results::CloseOutcome::Closed,
+        Outcome::Quarantined => results::CloseOutcome::Quarantined,
+        Outcome::Stopping => results::CloseOutcome::Stopping,
+    }
+}
+
+pub(super) fn proof(proof: Proof) -> results::Proof {
+    match proof {
+        Proof::Cgroup => results::Proof::Cgroup,
+        Proof::Keeper => results::Proof::Keeper,
+        Proof::None => results::Proof::None,
+    }
+}
+
+pub(super) fn drained(calls: Drained) -> results::DrainCounts {
+    results::DrainCounts { finished: calls.finished, cancelled: calls.cancelled }
+}
+
+pub(super) fn stage(stage: Stage) -> results::Stage {
+    match stage {
+        Stage::Itself => results::Stage::Itself,
+        Stage::Stdin => results::Stage::Stdin,
+        Stage::Sigterm => results::Stage::Sigterm,
+        Stage::Sigkill => results::Stage::Sigkill,
+    }
+}
+
+pub(super) fn reason(reason: CloseReason) -> results::CloseReason {
     match reason {
         CloseReason::Requested => results::CloseReason::Requested,
         CloseReason::Shutdown => results::CloseReason::Shutdown,

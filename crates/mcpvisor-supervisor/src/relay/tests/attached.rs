@@ -5,6 +5,7 @@ mod stress;
 
 use super::*;
 use crate::api::{OpenRequest, ServerSpec};
+use crate::events::{EventLimits, Events};
 use crate::record::SessionRecord;
 use crate::relay::attached::Attached;
 use crate::relay::exclusive::Client;
@@ -63,7 +64,8 @@ fn record(names: &[&str], drain: Duration) -> Arc<SessionRecord> {
         lease: "none".to_owned(),
     };
     let id = SessionId { uid: Uid(1), generation: Generation(1) };
-    Arc::new(SessionRecord::new(id, &key, &mut request, false))
+    let events = Events::new(EventLimits { events: 16, bytes: 1 << 16 }, key.uid);
+    Arc::new(SessionRecord::new(id, &key, &mut request, false, events))
 }
 
 fn everything() -> Value {

@@ -1,0 +1,176 @@
+//! What is told of a session and its servers, from the records.
+use super::{Event, EventKind, Field, Fields, Subject};
+use crate::api::{Certificate, ServerCertificate, StartFailure};
+use crate::record::{ServerRecord, SessionRecord};
+use mcpvisor_lifecycle::KeyRef;
+use mcpvisor_lifecycle::registry::{CapacityScope, Refusal};
+use mcpvisor_lifecycle::server::ServerState;
+use mcpvisor_lifecycle::session::SessionState;
+use std::sync::Arc;
+
+impl SessionRecord {
+    /// Publishes an event of this session, or of one of its servers.
+    pub(crate) fn publish(&self, server: Option<&ServerRecord>, kind: EventKind, data: Fields) -> Arc<Event> {
+        self.events.publish(self.key.uid, kind, self.subject(server), data)
+    }
+
+    fn subject(&self, server: Option<&ServerRecord>) -> Subject {
+        Subject {
+            key: Some(self.key.key.clone()),
+            generation: Some(self.id.generation),
+            server: server.map(|server| server.spec.name.clone()),
+        }
+    }
+
+    /// It was admitted.
+    pub(crate) fn tell_admitted(&self) {
+        let servers = Field::list(&self.servers, |server| Field::from(&server.spec.name));
+        let data = vec![
+            ("tenant", self.tenant.as_ref().into()),
+            ("lease", self.lease.as_str().into()),
+            ("servers", servers),
+        ];
+        self.publish(None, EventKind::SessionStarting, data);
+    }
+
+    /// It has come into a state that is neither its first nor a final one; a quarantine is told with its report.
+    pub(crate) fn tell_state(&self, state: SessionState) {
+        let kind = match state {
+            SessionState::Ready => EventKind::SessionReady,
+            SessionState::Degraded => EventKind::SessionDegraded,
+            SessionState::Draining => EventKind::SessionDraining,
+            SessionState::Stopping => EventKind::SessionStopping,
+            SessionState::Starting
+            | SessionState::Quarantined
+            | SessionState::Closed
+            | SessionState::Failed => return,
+        };
+        let closing = self.live().closing;
+        let data = closing.map(|(_, reason)| ("reason", Field::from(reason)));
+        self.publish(None, kind, data.into_iter().collect());
+    }
+
+    /// The kill has left something.
+    pub(crate) fn tell_quarantined(&self, certificate: &Certificate) {
+        let remaining = Field::list(&certificate.remaining, |(pid, command)| {
+            Field::Object(vec![("pid", (*pid).into()), ("command", command.as_str().into())])
+        });
+        let data = vec![
+            ("reason", certificate.reason.into()),
+            ("left", certificate.remaining.len().into()),
+            ("remaining", remaining),
+        ];
+        self.publish(None, EventKind::SessionQuarantined, data);
+    }
+
+    /// Nothing is left of it: its last event, in the step in which its final state is written.
+    pub(crate) fn tell_ended(&self, certificate: &Certificate) {
+        let kind = match certificate.state {
+            SessionState::Failed => EventKind::SessionFailed,
+            _ => EventKind::SessionClosed,
+        };
+        let mut data = vec![
+            ("outcome", certificate.outcome.into()),
+            ("proof", certificate.proof.into()),
+            ("reason", certificate.reason.into()),
+            ("drained", certificate.drained.into()),
+            ("duration_ms", certificate.duration.into()),
+            ("servers", Field::list(&certificate.servers, ended_server)),
+        ];
+        data.extend(
+            certificate.failure.as_ref().map(|failure| ("failure", Field::Object(failed(failure, true)))),
+        );
+        self.events.publish_last(self.key.uid, kind, self.subject(None), data, &self.terminal);
+    }
+
+    /// A server of it has come into the state that its record tells.
+    pub(crate) fn tell_server(&self, server: &ServerRecord) {
+        let (kind, data) = {
+            let live = server.live();
+            let kind = match live.state {
+                ServerState::Starting => EventKind::ServerStarting,
+                ServerState::Ready => EventKind::ServerReady,
+                ServerState::Backoff => EventKind::ServerBackoff,
+                ServerState::Stopping => EventKind::ServerStopping,
+                ServerState::Stopped => EventKind::ServerStopped,
+                ServerState::Failed => EventKind::ServerFailed,
+            };
+            let mut data = vec![("restarts", live.restarts.into())];
+            match live.state {
+                ServerState::Ready => data.extend([
+                    ("pid", live.pid.into()),
+                    ("era", live.era.into()),
+                    ("protocol", live.protocol.as_deref().into()),
+                ]),
+                ServerState::Stopping => data.push(("pid", live.pid.into())),
+                ServerState::Stopped => {
+                    data.extend([("stage", live.stage.into()), ("exit", live.exit.into())])
+                }
+                ServerState::Backoff | ServerState::Failed => {
+                    data.extend(live.failure.as_ref().into_iter().flat_map(|failure| failed(failure, false)));
+                }
+                ServerState::Starting => {}
+            }
+            (kind, data)
+        };
+        self.publish(Some(server), kind, data);
+    }
+}
+
+fn ended_server(server: &ServerCertificate) -> Field {
+    Field::Object(vec![
+        ("name", (&server.name).into()),
+        ("stage", server.stage.into()),
+        ("exit", server.exit.into()),
+        ("duration_ms", server.duration.into()),
+    ])
+}
+
+/// How a server failed; its last words are in `show` and in the certificate.
+fn failed(failure: &StartFailure, named: bool) -> Fields {
+    let mut data = Fields::new();
+    if named {
+        data.push(("server", (&failure.server).into()));
+    }
+    data.extend([
+        ("cause", failure.cause.into()),
+        ("message", failure.message.as_str().into()),
+        ("exit", failure.exit.into()),
+    ]);
+    data
+}
+
+/// An open that got no session.
+pub(crate) struct Refused {
+    data: Fields,
+}
+
+impl Refused {
+    /// None: a session was opened for it, and that one's events tell how it ended.
+    pub(crate) fn of(refusal: &Refusal) -> Option<Self> {
+        let error = match refusal {
+            Refusal::Draining => "draining",
+            Refusal::SessionExists { .. } => "session_exists",
+            Refusal::SessionClosing { .. } => "session_closing",
+            Refusal::Quarantined { .. } => "quarantined",
+            Refusal::CapacityExhausted { .. } => "capacity_exhausted",
+            Refusal::DeadlineExceeded { .. } => "deadline_exceeded",
+            _ => return None,
+        };
+        let mut data = vec![("error", error.into())];
+        if let Refusal::CapacityExhausted { scope, used, limit } = refusal {
+            let scope = match scope {
+                CapacityScope::Total => "total",
+                CapacityScope::User => "user",
+                CapacityScope::Tenant => "tenant",
+            };
+            data.extend([("scope", scope.into()), ("used", (*used).into()), ("limit", (*limit).into())]);
+        }
+        Some(Self { data })
+    }
+
+    pub(crate) fn publish(self, events: &super::Events, key: &KeyRef) {
+        let subject = Subject { key: Some(key.key.clone()), ..Subject::default() };
+        events.publish(key.uid, EventKind::SessionRefused, subject, self.data);
+    }
+}
