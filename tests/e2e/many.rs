@@ -84,8 +84,9 @@ fn cycles(containment: Containment, usual: u32) {
         if !containment.is_possible(scene) {
             return;
         }
-        // Few ended sessions are remembered, so that memory is at rest after the first of them.
-        let daemon = Daemon::start(scene, &Setup::on(containment).daemon("tombstones = 16"));
+        // Few ended sessions and events are remembered, so that memory is at rest after the first of them.
+        let daemon =
+            Daemon::start(scene, &Setup::on(containment).daemon("tombstones = 16").daemon("events = 64"));
         let connection = daemon.connect();
         let params = open_params(scene, "cycle", &polite(), &[]);
         let cycle = || {

@@ -5,7 +5,7 @@ use mcpvisor_testkit::{
     Daemon, Process, Rpc, SOON, Scene, Setup, Signal, Stdio, binary, ends_within, eventually, procfs, scene,
     until,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -141,6 +141,14 @@ on_both! {
         let waited = daemon.cli(&["wait", "k", "--timeout", "20s"]).ok();
         assert_closed(&waited["certificate"], containment);
         assert!(!procfs::exists(pid));
+        // Each failed attempt and the end of the quarantine are events.
+        let events = daemon.cli(&["events", "k"]).text();
+        let events: Vec<Value> =
+            events.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
+        let quarantined: Vec<_> = events.iter().filter(|event| event["kind"] == "session.quarantined").collect();
+        assert!(quarantined.len() >= 2, "{events:#?}");
+        assert_eq!(quarantined[0]["data"]["remaining"][0]["pid"], pid, "{events:#?}");
+        assert_eq!(events.last().map(|event| &event["kind"]), Some(&json!("session.closed")), "{events:#?}");
         open(&daemon, scene, "k", &polite(), &[]);
         close(&daemon, "k");
         drop(freezer);
