@@ -29,4 +29,5 @@ mod shared;
 mod signals;
 mod support;
 mod systemd;
+mod trees;
 mod workspace;

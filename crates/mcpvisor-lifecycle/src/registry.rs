@@ -11,6 +11,9 @@ mod pending;
 #[cfg(test)]
 mod tests;
 mod tombstones;
+mod tree;
+#[cfg(test)]
+mod tree_tests;
 mod types;
 
 pub use types::{
@@ -122,7 +125,7 @@ impl Registry {
         match event {
             RegistryEvent::Open(open) => self.open(now, open, &mut out),
             RegistryEvent::Close { request, target, options, wait, deadline } => {
-                self.close(now, &Ask { request, target, deadline }, options, wait, &mut out);
+                self.close(now, &Ask { request, target, deadline }, &options, wait, &mut out);
             }
             RegistryEvent::Wait { request, target, goal, deadline } => {
                 self.wait(now, &Ask { request, target, deadline }, goal, &mut out);
@@ -177,6 +180,12 @@ impl Registry {
     #[must_use]
     pub fn current(&self, key: &KeyRef) -> Option<(SessionId, Phase)> {
         self.entries.get(key).map(|entry| (entry.session, entry.phase))
+    }
+
+    /// The session that a session was opened below. It may be over, where this one is quarantined.
+    #[must_use]
+    pub fn parent(&self, session: SessionId) -> Option<SessionId> {
+        self.keys.get(&session).and_then(|key| self.entries.get(key)).and_then(|entry| entry.parent)
     }
 
     /// Whether an open waits for the key to be free.

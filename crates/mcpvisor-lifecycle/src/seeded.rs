@@ -44,6 +44,10 @@ pub enum Bug {
     G19ParkedOpenIsLost,
     /// A wait says closed of a session that is still being torn down.
     G20WaitSaysClosedEarly,
+    /// A session's close leaves those below it alone.
+    G21ChildrenAreForgotten,
+    /// A session's servers are stopped while those below it still have theirs.
+    G21ParentDoesNotWait,
     /// A session that is ready after its close is published.
     G22ReadyAfterClose,
     /// A stop does not end a backoff.
@@ -63,7 +67,7 @@ pub enum Bug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -82,6 +86,8 @@ impl Bug {
         Self::G17LateLaunchIsPublished,
         Self::G19ParkedOpenIsLost,
         Self::G20WaitSaysClosedEarly,
+        Self::G21ChildrenAreForgotten,
+        Self::G21ParentDoesNotWait,
         Self::G22ReadyAfterClose,
         Self::G29BackoffBeatsStop,
         Self::G29TreeIsLeftAtExit,

@@ -38,6 +38,8 @@ pub struct Session {
     stream_ended: bool,
     /// Direct mode: the shim is gone.
     client_gone: bool,
+    /// The sessions below it end before its servers do.
+    children: bool,
     /// The registry waits for the outcome of a kill.
     owes_outcome: bool,
     seeded: Seeded,
@@ -48,7 +50,11 @@ enum Phase {
     New,
     Starting,
     Live,
-    Draining { until: Moment },
+    Draining {
+        until: Moment,
+    },
+    /// Nothing is in flight any more, and there are sessions below it.
+    Held,
     Stopping,
     Quarantined,
     Ended(Ended),
@@ -83,6 +89,7 @@ impl Session {
             urgency: Urgency::Drain,
             stream_ended: false,
             client_gone: false,
+            children: false,
             owes_outcome: false,
             seeded: Seeded::default(),
         }
@@ -107,19 +114,23 @@ impl Session {
         match event {
             SessionEvent::Begin => self.begin(now, &mut out),
             SessionEvent::Close { reason, options } => self.close(now, reason, &options, &mut out),
+            SessionEvent::AwaitChildren => {
+                self.children |= matches!(self.phase, Phase::New | Phase::Starting | Phase::Live);
+            }
+            SessionEvent::ChildrenGone => self.children_gone(now, &mut out),
             SessionEvent::Urge { urgency } => self.urge(now, urgency, &mut out),
             SessionEvent::RetryKill => self.retry_kill(&mut out),
             SessionEvent::ClientGone => self.client_gone(&mut out),
             SessionEvent::Drained => {
                 if matches!(self.phase, Phase::Draining { .. }) {
-                    self.stop(now, &mut out);
+                    self.finish_drain(now, &mut out);
                 }
             }
             SessionEvent::Server { name, report } => self.report(now, &name, report, &mut out),
             SessionEvent::ServerLost { name } => self.lost(now, &name, &mut out),
             SessionEvent::Timeout => {
                 if self.next_timeout().is_some_and(|until| until <= now) {
-                    self.stop(now, &mut out);
+                    self.finish_drain(now, &mut out);
                     if self.seeded.has(Bug::G16DrainEatsTheKill) {
                         self.urge(now, Urgency::Kill, &mut out);
                     }
@@ -146,7 +157,7 @@ impl Session {
             Phase::New | Phase::Starting => SessionState::Starting,
             Phase::Live if self.slots.iter().all(|slot| slot.status == Status::Ready) => SessionState::Ready,
             Phase::Live => SessionState::Degraded,
-            Phase::Draining { .. } => SessionState::Draining,
+            Phase::Draining { .. } | Phase::Held => SessionState::Draining,
             Phase::Stopping => SessionState::Stopping,
             Phase::Quarantined => SessionState::Quarantined,
             Phase::Ended(Ended::Closed) => SessionState::Closed,
@@ -161,7 +172,9 @@ impl Session {
             Phase::New => "new",
             Phase::Starting => "starting",
             Phase::Live => "live",
+            Phase::Draining { .. } if self.children => "holding",
             Phase::Draining { .. } => "draining",
+            Phase::Held => "held",
             Phase::Stopping => "stopping",
             Phase::Quarantined => "quarantined",
             Phase::Ended(_) => "ended",
@@ -175,6 +188,7 @@ impl Session {
             Phase::New | Phase::Live | Phase::Ended(_) => return None,
             Phase::Starting => "its servers to be ready",
             Phase::Draining { .. } => "calls in flight",
+            Phase::Held => "the sessions below it to end",
             Phase::Stopping => "its servers to stop",
             Phase::Quarantined => "processes that the kill has left",
         };

@@ -250,6 +250,7 @@ impl Config {
                 request,
                 key: self.keys[usize::from(open.key)].clone(),
                 tenant: open.tenant.map(tenant),
+                parent: None,
                 definition: open.definition,
                 if_closing: if open.park { IfClosing::Wait } else { IfClosing::Fail },
                 if_open: if open.join { IfOpen::Join } else { IfOpen::Fail },

@@ -43,6 +43,9 @@ impl World {
                     }
                     self.tell_actor(place, Letter::Close { reason, now: options.now });
                 }
+                RegistryEffect::AwaitChildren { .. } | RegistryEffect::ChildrenGone { .. } => {
+                    return Err(Property::Fences.broken("no session has another one below it here"));
+                }
                 RegistryEffect::Urge { session, urgency } => {
                     if urgency > self.urged {
                         return Err(

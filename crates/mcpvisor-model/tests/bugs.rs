@@ -4,7 +4,7 @@ use mcpvisor_model::{configs, find, wander};
 use std::collections::BTreeSet;
 
 fn is_found(bug: Bug) {
-    let (config, property) = configs::finder(bug);
+    let (config, property) = configs::finder(bug).expect("the model plays it");
     assert!(configs::suite().iter().any(|other| other.name == config.name), "not a walk of the suite");
     let violation = find(&config, bug, property).0.unwrap_or_else(|| panic!("{bug:?} is not found"));
     assert_eq!(violation.wrong.property, property, "{bug:?}: {}", violation.wrong.what);
@@ -21,7 +21,8 @@ macro_rules! bugs {
         #[test]
         fn every_bug_is_looked_for() {
             let all: BTreeSet<_> = [$(Bug::$bug),*].into();
-            assert_eq!(all, BTreeSet::from(Bug::ALL));
+            let played = Bug::ALL.into_iter().filter(|bug| configs::finder(*bug).is_some());
+            assert_eq!(all, played.collect());
         }
     };
 }
@@ -58,7 +59,7 @@ bugs! {
 #[test]
 fn random_histories_find_every_bug() {
     let config = configs::wide();
-    for bug in Bug::ALL {
+    for bug in Bug::ALL.into_iter().filter(|bug| configs::finder(*bug).is_some()) {
         let direct = matches!(bug, Bug::G34ExitBeatsHangUp | Bug::G39WaitOutlastsQuarantine);
         let found = (1..=5_000).any(|seed| wander(&config, Some(bug), seed).violation.is_some());
         assert!(found != direct, "{bug:?}");

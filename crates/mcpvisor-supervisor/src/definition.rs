@@ -14,7 +14,7 @@ pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
     if request.direct.is_some() {
         return id.0;
     }
-    request.tenant.hash(&mut hash);
+    (&request.tenant, &request.parent).hash(&mut hash);
     request.labels.hash(&mut hash);
     (request.drain, request.prefix).hash(&mut hash);
     for server in &request.servers {

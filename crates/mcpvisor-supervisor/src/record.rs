@@ -18,7 +18,7 @@ use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::registry::Left;
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
-use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, Tenant};
+use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, SessionKey, Tenant};
 use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_mcp::{Item, ListKind};
 use mcpvisor_process::{ContainmentKind, Exit, LeftId, ScopeId};
@@ -41,6 +41,8 @@ pub(crate) struct SessionRecord {
     pub(crate) id: SessionId,
     pub(crate) key: KeyRef,
     pub(crate) tenant: Option<Tenant>,
+    /// The key of the session that it was opened below.
+    pub(crate) parent: Option<SessionKey>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) created_at: SystemTime,
     pub(crate) lease: String,
@@ -100,6 +102,7 @@ impl SessionRecord {
             id,
             key: key.clone(),
             tenant: request.tenant.clone(),
+            parent: request.parent.take(),
             labels: std::mem::take(&mut request.labels),
             created_at: SystemTime::now(),
             lease: std::mem::take(&mut request.lease),
@@ -142,6 +145,7 @@ impl SessionRecord {
         Self {
             id: former.id,
             tenant: former.tenant,
+            parent: None,
             labels: former.labels,
             created_at: former.created_at,
             lease: "none".to_owned(),
@@ -235,6 +239,7 @@ impl SessionRecord {
             owner: self.key.uid,
             state,
             tenant: self.tenant.clone(),
+            parent: self.parent.clone(),
             labels: self.labels.clone(),
             created_at: self.created_at,
             lease: self.lease.clone(),

@@ -208,6 +208,8 @@ impl Driver {
             RegistryEffect::Close { session, reason, options } => {
                 self.tell(session, SessionMsg::Close(reason, options));
             }
+            RegistryEffect::AwaitChildren { session } => self.tell(session, SessionMsg::AwaitChildren),
+            RegistryEffect::ChildrenGone { session } => self.tell(session, SessionMsg::ChildrenGone),
             RegistryEffect::Urge { session, urgency } => self.tell(session, SessionMsg::Urge(urgency)),
             RegistryEffect::RetryKill { session } => self.retry_kill(session),
             RegistryEffect::ReapLost { session } => {
@@ -303,11 +305,18 @@ impl Driver {
                 | Refusal::SessionFailed { session }
                 | Refusal::StartFailed { session }
                 | Refusal::Quarantined { session }
+                | Refusal::ParentClosing { session }
                 | Refusal::StaleGeneration { session }
                 | Refusal::NotQuarantined { session },
             ) => Some(*session),
             Err(Refusal::DeadlineExceeded { session }) => *session,
-            Err(Refusal::Draining | Refusal::CapacityExhausted { .. } | Refusal::NotFound) => None,
+            Err(
+                Refusal::Draining
+                | Refusal::CapacityExhausted { .. }
+                | Refusal::NotFound
+                | Refusal::ParentNotFound
+                | Refusal::TooDeep { .. },
+            ) => None,
         };
         let starts_later = matches!(result, Ok(Answer::Opened { created: true, .. }));
         let record = session.and_then(|session| self.core.record(session));

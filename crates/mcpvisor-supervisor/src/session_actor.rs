@@ -22,6 +22,8 @@ use std::time::Instant;
 pub(crate) enum SessionMsg {
     Begin,
     Close(CloseReason, CloseOptions),
+    AwaitChildren,
+    ChildrenGone,
     Urge(Urgency),
     RetryKill,
     ClientGone,
@@ -134,6 +136,8 @@ impl Driver {
                 self.record.live().closing.get_or_insert((Instant::now(), reason));
                 SessionEvent::Close { reason, options }
             }
+            SessionMsg::AwaitChildren => SessionEvent::AwaitChildren,
+            SessionMsg::ChildrenGone => SessionEvent::ChildrenGone,
             SessionMsg::Urge(urgency) => SessionEvent::Urge { urgency },
             SessionMsg::RetryKill => SessionEvent::RetryKill,
             SessionMsg::ClientGone => SessionEvent::ClientGone,

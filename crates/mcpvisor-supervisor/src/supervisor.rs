@@ -92,6 +92,7 @@ impl Supervisor {
             request: id,
             key: request.key.clone(),
             tenant: request.tenant.clone(),
+            parent: request.parent.clone(),
             definition: definition::digest(&request, id),
             if_closing: request.if_closing,
             if_open: request.if_open,

@@ -93,6 +93,7 @@ impl World {
         OpenRequest {
             key: self.key(),
             tenant: None,
+            parent: None,
             labels: Default::default(),
             servers: vec![server],
             drain: Duration::from_secs(20),

@@ -76,7 +76,7 @@ pub(crate) enum Command {
     Open(Box<OpenArgs>),
     /// Close sessions, and answer with their certificates when everything is reaped
     #[command(
-        override_usage = "mcpvisor close [OPTIONS] <KEY[@GEN]>...\n       mcpvisor close [OPTIONS] <--all | --label <K=V> | --tenant <T>>"
+        override_usage = "mcpvisor close [OPTIONS] <KEY[@GEN]>...\n       mcpvisor close [OPTIONS] <--all | --label <K=V> | --tenant <T> | --parent <KEY>>"
     )]
     Close(CloseArgs),
     /// Wait until a session is closed, or ready
@@ -191,6 +191,9 @@ pub(crate) struct OpenArgs {
     /// The quota group
     #[arg(long, value_name = "T")]
     pub(crate) tenant: Option<Tenant>,
+    /// The session that this one is closed before; closing that closes this
+    #[arg(long, value_name = "KEY")]
+    pub(crate) parent: Option<SessionKey>,
     /// What ends the session by its own end: none, connection (this command stays in the foreground)
     #[arg(long, default_value = "none")]
     pub(crate) lease: Lease,
@@ -211,10 +214,10 @@ pub(crate) struct OpenArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CloseArgs {
     /// Which sessions, each perhaps of one generation only
-    #[arg(value_name = "KEY[@GEN]", required_unless_present_any = ["all", "labels", "tenant"])]
+    #[arg(value_name = "KEY[@GEN]", required_unless_present_any = ["all", "labels", "tenant", "parent"])]
     pub(crate) keys: Vec<SessionRef>,
     /// All of them
-    #[arg(long, conflicts_with_all = ["keys", "labels", "tenant"])]
+    #[arg(long, conflicts_with_all = ["keys", "labels", "tenant", "parent"])]
     pub(crate) all: bool,
     /// Those with this label
     #[arg(long = "label", value_name = "K=V", value_parser = label, conflicts_with = "keys")]
@@ -222,6 +225,9 @@ pub(crate) struct CloseArgs {
     /// Those of this quota group
     #[arg(long, value_name = "T", conflicts_with = "keys")]
     pub(crate) tenant: Option<Tenant>,
+    /// Those below this session, at any depth; not the session itself
+    #[arg(long, value_name = "KEY", conflicts_with = "keys")]
+    pub(crate) parent: Option<SessionKey>,
     /// How long calls in flight may take to finish
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) drain: Option<Duration>,

@@ -10,7 +10,7 @@ mod status;
 
 pub(crate) use certificate::{close_report, waited};
 pub(crate) use event::event;
-pub(crate) use failure::error;
+pub(crate) use failure::{error, open_error};
 pub(crate) use listings::{down, log_line, process, tool};
 pub(crate) use names::{key_name, server as wire_server_name, server_name, tenant_name};
 pub(crate) use session::session;

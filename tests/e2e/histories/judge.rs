@@ -343,6 +343,7 @@ impl<'a> Judge<'a> {
                 request: id,
                 key: key_ref(key),
                 tenant: tenant.then(|| Tenant::new("t").expect("a letter is a tenant")),
+                parent: None,
                 definition: kind as u64 * 2 + u64::from(tenant),
                 if_closing: if park { IfClosing::Wait } else { IfClosing::Fail },
                 if_open: if join { IfOpen::Join } else { IfOpen::Fail },

@@ -158,7 +158,9 @@ impl Told {
             Refusal::Quarantined { session } => Self::refused("quarantined", Some(*session)),
             Refusal::StaleGeneration { session } => Self::refused("stale_generation", Some(*session)),
             Refusal::NotQuarantined { session } => Self::refused("invalid_request", Some(*session)),
-            Refusal::NotFound => Self::refused("not_found", None),
+            Refusal::NotFound | Refusal::ParentNotFound => Self::refused("not_found", None),
+            Refusal::ParentClosing { .. } => Self::refused("session_closing", None),
+            Refusal::TooDeep { .. } => Self::refused("invalid_request", None),
             Refusal::DeadlineExceeded { .. } => Self::refused("deadline_exceeded", None),
             Refusal::CapacityExhausted { scope, used, limit } => {
                 let scope = match scope {

@@ -19,7 +19,7 @@ impl Registry {
         &mut self,
         now: Moment,
         ask: &Ask,
-        options: CloseOptions,
+        options: &CloseOptions,
         wait: bool,
         out: &mut Effects,
     ) {
@@ -122,7 +122,7 @@ impl Registry {
         &mut self,
         key: &KeyRef,
         reason: CloseReason,
-        options: CloseOptions,
+        options: &CloseOptions,
         out: &mut Effects,
     ) {
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -130,7 +130,11 @@ impl Registry {
         entry.phase = Phase::Dying;
         entry.by_itself = by_itself(reason);
         entry.urgency = if options.now { Urgency::Hurry } else { Urgency::Drain };
-        out.push(RegistryEffect::Close { session: entry.session, reason, options });
+        let session = entry.session;
+        self.await_children(key, out);
+        out.push(RegistryEffect::Close { session, reason, options: options.clone() });
+        self.close_children(key, reason, options, out);
+        let Some(entry) = self.entries.get(key) else { return };
         let removed = self.seeded.has(Bug::G1EntryIsRemovedAtClose);
         if removed || self.seeded.has(Bug::G6SlotReturnedEarly) {
             self.usage.give_back(key.uid, entry.tenant.as_ref(), Phase::Dying);
@@ -149,6 +153,7 @@ impl Registry {
             if !entry.lost {
                 out.push(RegistryEffect::Urge { session: entry.session, urgency });
             }
+            self.urge_children(key, urgency, out);
         }
     }
 
@@ -190,7 +195,7 @@ impl Registry {
             if let Some((_, Phase::Starting | Phase::Live)) = self.current(&key)
                 && !skipped
             {
-                self.begin_close(&key, CloseReason::Shutdown, options.clone(), out);
+                self.begin_close(&key, CloseReason::Shutdown, &options, out);
             }
             self.urge(&key, urgency, out);
         }

@@ -1,6 +1,7 @@
 //! A session that holds a key.
 use super::types::{Open, Phase, Urgency};
 use crate::{RequestId, SessionId, Tenant};
+use std::collections::BTreeSet;
 
 /// From admission to the proof of the end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -30,6 +31,14 @@ pub(super) struct Entry {
     pub(super) told: Vec<RequestId>,
     /// The open that gets the key next.
     pub(super) parked: Option<Parked>,
+    /// The session that it was opened below.
+    pub(super) parent: Option<SessionId>,
+    /// How many sessions lie on the way to it from its tree's first one, both included.
+    pub(super) depth: usize,
+    /// The sessions below it that hold a key.
+    pub(super) children: BTreeSet<SessionId>,
+    /// Its servers are stopped once its children are gone.
+    pub(super) awaits_children: bool,
 }
 
 /// Opens that wait for the key. They hold no slot: their predecessor's passes to them.
@@ -49,6 +58,8 @@ pub(super) struct ParkedOpen {
     pub(super) wait: bool,
     /// Kept from the pending table, so that it goes on when the open becomes an opener.
     pub(super) deadline: Option<crate::Moment>,
+    /// The session that it is to be below.
+    pub(super) parent: Option<SessionId>,
 }
 
 impl Entry {
@@ -68,14 +79,18 @@ impl Entry {
             waiting: Vec::new(),
             told: Vec::new(),
             parked: None,
+            parent: None,
+            depth: 1,
+            children: BTreeSet::new(),
+            awaits_children: false,
         }
     }
 }
 
 impl Parked {
     /// What is parked of one open, or admitted at once.
-    pub(super) fn of(open: Open) -> Self {
-        let first = ParkedOpen { request: open.request, wait: open.wait, deadline: open.deadline };
+    pub(super) fn of(open: Open, parent: Option<SessionId>) -> Self {
+        let first = ParkedOpen { request: open.request, wait: open.wait, deadline: open.deadline, parent };
         let Open { definition, tenant, direct, .. } = open;
         Self { definition, tenant, direct, opens: vec![first] }
     }

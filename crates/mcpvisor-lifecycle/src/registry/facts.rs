@@ -55,7 +55,7 @@ impl Registry {
     pub(super) fn close_wanted(&mut self, session: SessionId, reason: CloseReason, out: &mut Effects) {
         let Some(key) = self.holds(session) else { return };
         if let Some((_, Phase::Starting | Phase::Live)) = self.current(&key) {
-            self.begin_close(&key, reason, CloseOptions::default(), out);
+            self.begin_close(&key, reason, &CloseOptions::default(), out);
         }
     }
 
@@ -78,6 +78,7 @@ impl Registry {
             };
             self.answer(request, result, out);
         }
+        self.leave_tree(session, entry.parent, &entry.children, out);
         if let Some(parked) = entry.parked {
             self.promote(key, entry.tenant.as_ref(), parked, out);
         }
@@ -105,6 +106,7 @@ impl Registry {
                 _ => self.keep(&key, request),
             }
         }
+        self.child_settled(&key, out);
     }
 
     /// A session whose actor is gone is torn down without it.
@@ -126,6 +128,7 @@ impl Registry {
             Phase::Quarantined => entry.retrying = true,
         }
         out.push(RegistryEffect::ReapLost { session });
+        self.close_children(&key, CloseReason::ParentClosed, &CloseOptions::default(), out);
     }
 
     pub(super) fn answer(&mut self, request: RequestId, result: Result<Answer, Refusal>, out: &mut Effects) {

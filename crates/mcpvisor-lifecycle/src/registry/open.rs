@@ -11,17 +11,17 @@ impl Registry {
     pub(super) fn open(&mut self, now: Moment, open: Open, out: &mut Effects) {
         let request = open.request;
         match self.place(now, &open) {
-            Ok(Place::Free) => {
+            Ok(Place::Free(parent)) => {
                 let key = open.key.clone();
-                self.admit(key, Parked::of(open), out);
+                self.admit(key, Parked::of(open, parent), out);
             }
             Ok(Place::Join) => self.join(&open, out),
-            Ok(Place::Park) => self.park(open),
+            Ok(Place::Park(parent)) => self.park(open, parent),
             Err(refusal) => out.refuse(request, refusal),
         }
     }
 
-    /// The order of the checks is part of the contract: fence, key, quarantine, capacity.
+    /// The order of the checks is part of the contract: fence, key, quarantine, deadline, parent, capacity.
     fn place(&self, now: Moment, open: &Open) -> Result<Place, Refusal> {
         if self.fenced {
             return Err(Refusal::Draining);
@@ -31,8 +31,9 @@ impl Registry {
             if impatient {
                 return Err(Refusal::DeadlineExceeded { session: None });
             }
+            let parent = self.parent_of(open)?;
             self.usage.room(&self.config, open.key.uid, open.tenant.as_ref())?;
-            return Ok(Place::Free);
+            return Ok(Place::Free(parent));
         };
         let session = entry.session;
         let late = || Err(Refusal::DeadlineExceeded { session: Some(session) });
@@ -42,7 +43,7 @@ impl Registry {
                     return Err(Refusal::SessionExists { session });
                 }
                 if entry.phase == Phase::Starting && self.seeded.has(Bug::G2NoSingleFlight) {
-                    return Ok(Place::Free);
+                    return Ok(Place::Free(None));
                 }
                 if impatient && open.wait && entry.phase == Phase::Starting {
                     return late();
@@ -54,7 +55,7 @@ impl Registry {
                 if self.seeded.has(Bug::G1ReopenDoesNotWait)
                     || taken_over && self.seeded.has(Bug::G36RecoveryForgetsTheBarrier)
                 {
-                    return Ok(Place::Free);
+                    return Ok(Place::Free(None));
                 }
                 if open.if_closing == IfClosing::Fail {
                     return Err(Refusal::SessionClosing { session });
@@ -65,7 +66,7 @@ impl Registry {
                 {
                     return Err(Refusal::SessionExists { session });
                 }
-                if impatient { late() } else { Ok(Place::Park) }
+                if impatient { late() } else { self.parent_of(open).map(Place::Park) }
             }
             Phase::Quarantined => Err(Refusal::Quarantined { session }),
         }
@@ -83,11 +84,11 @@ impl Registry {
         }
     }
 
-    fn park(&mut self, open: Open) {
+    fn park(&mut self, open: Open, parent: Option<SessionId>) {
         let Some(entry) = self.entries.get_mut(&open.key) else { return };
         let waiting = Waiting { session: entry.session, role: Role::Parked, deadline: open.deadline };
         self.pending.add(open.request, waiting);
-        let open = Parked::of(open);
+        let open = Parked::of(open, parent);
         match &mut entry.parked {
             Some(parked) => parked.opens.extend(open.opens),
             None => entry.parked = Some(open),
@@ -104,6 +105,7 @@ impl Registry {
         entry.definition = Some(definition);
         entry.direct = direct;
         entry.creator = Some(first.request);
+        self.put_below(first.parent, session, &mut entry);
         out.push(RegistryEffect::Start { session, key: key.clone(), request: first.request });
         for open in &opens {
             if open.wait {
@@ -132,12 +134,19 @@ impl Registry {
         &mut self,
         key: KeyRef,
         predecessor: Option<&Tenant>,
-        parked: Parked,
+        mut parked: Parked,
         out: &mut Effects,
     ) {
         for open in &parked.opens {
             self.pending.remove(open.request);
         }
+        parked.opens.retain(|open| match self.check_parent(open.parent) {
+            Ok(()) => true,
+            Err(refusal) => {
+                out.refuse(open.request, refusal);
+                false
+            }
+        });
         if parked.tenant.as_ref() != predecessor
             && let Err(refusal) = self.usage.room_in_tenant(&self.config, key.uid, parked.tenant.as_ref())
         {
@@ -180,7 +189,7 @@ impl Registry {
         entry.told.retain(|other| *other != request);
         if entry.phase == Phase::Live && entry.told.is_empty() && !entry.held {
             let key = key.clone();
-            self.begin_close(&key, CloseReason::StartCancelled, CloseOptions::default(), out);
+            self.begin_close(&key, CloseReason::StartCancelled, &CloseOptions::default(), out);
         }
     }
 
@@ -216,7 +225,7 @@ impl Registry {
                 let pending = &self.pending;
                 let others = entry.waiting.iter().any(|other| pending.role(*other) == Some(Role::Opener));
                 if entry.phase == Phase::Starting && !others && !entry.held {
-                    self.begin_close(&key, CloseReason::StartCancelled, CloseOptions::default(), out);
+                    self.begin_close(&key, CloseReason::StartCancelled, &CloseOptions::default(), out);
                     if self.seeded.has(Bug::G7CancelFreesAtOnce)
                         && let Some(entry) = self.entries.remove(&key)
                     {
@@ -237,7 +246,8 @@ impl Registry {
 
 /// Where an open goes.
 enum Place {
-    Free,
+    /// The key is free; below this parent.
+    Free(Option<SessionId>),
     Join,
-    Park,
+    Park(Option<SessionId>),
 }

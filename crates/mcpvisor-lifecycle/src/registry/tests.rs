@@ -25,6 +25,7 @@ fn open(request: u64, key: KeyRef, tenant: Option<&str>) -> RegistryEvent {
         request: RequestId(request),
         key,
         tenant: tenant.map(|text| Tenant::new(text).unwrap()),
+        parent: None,
         definition: 7,
         if_closing: IfClosing::Wait,
         if_open: IfOpen::Join,

@@ -1,6 +1,6 @@
 //! What the registry is told and what it tells.
 use crate::session::{CloseReason, Ended};
-use crate::{KeyRef, Moment, RequestId, SessionId, Tenant};
+use crate::{KeyRef, Moment, RequestId, SessionId, SessionKey, Tenant};
 use std::time::Duration;
 
 /// Limits and retention. All counts are of sessions that are starting, live, dying or quarantined (G6).
@@ -45,6 +45,8 @@ pub struct Open {
     pub key: KeyRef,
     /// The quota group that the session counts in. A joined session stays in that of the open that began it.
     pub tenant: Option<Tenant>,
+    /// The key of the session, of the same owner, that this one is closed before. The definition covers it.
+    pub parent: Option<SessionKey>,
     /// A digest of the whole definition: two opens are the same session if and only if it is equal.
     pub definition: u64,
     /// Park or refuse, where the key is being torn down.
@@ -243,6 +245,18 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
+    /// No session holds the key of the parent that the open names.
+    ParentNotFound,
+    /// The parent that the open names is being torn down, or is quarantined.
+    ParentClosing {
+        /// The parent.
+        session: SessionId,
+    },
+    /// The parent is as deep in its tree as a session can be.
+    TooDeep {
+        /// How many sessions lie at most on the way from a tree's first one to its deepest, both included.
+        limit: usize,
+    },
     /// The request named a generation that is over.
     StaleGeneration {
         /// The generation that was named.
@@ -334,6 +348,17 @@ pub enum RegistryEffect {
         reason: CloseReason,
         /// How.
         options: CloseOptions,
+    },
+    /// The session's servers are stopped once its children are gone: comes just before its `Close`, where it has any.
+    AwaitChildren {
+        /// The session.
+        session: SessionId,
+    },
+    /// Every child of a session that awaits them is gone, or quarantined: its servers can be stopped. At most once per
+    /// session.
+    ChildrenGone {
+        /// The session.
+        session: SessionId,
     },
     /// Raise the urgency of a teardown that runs.
     Urge {

@@ -33,15 +33,38 @@ impl Session {
         if was_live && !self.config.direct && !options.now && !budget.is_zero() {
             self.enter(now, Phase::Draining { until: now.after(budget) });
         } else {
+            self.finish_drain(now, out);
+        }
+    }
+
+    /// The drain is over, or there is none: the servers stop, once nothing below the session needs them any more.
+    pub(super) fn finish_drain(&mut self, now: Moment, out: &mut Effects) {
+        if self.children {
+            out.push(SessionEffect::SettleCalls);
+            self.enter(now, Phase::Held);
+        } else {
             self.stop(now, out);
         }
     }
 
-    /// The drain is over, or there is none: what is pending is settled, and all servers stop at the same time.
-    pub(super) fn stop(&mut self, now: Moment, out: &mut Effects) {
+    pub(super) fn children_gone(&mut self, now: Moment, out: &mut Effects) {
+        self.children = false;
+        if self.phase != Phase::Held {
+            return;
+        }
+        self.stop(now, out);
+        if self.urgency == Urgency::Kill {
+            self.urge_servers(out);
+        }
+    }
+
+    /// What is pending is settled, and all servers stop at the same time.
+    fn stop(&mut self, now: Moment, out: &mut Effects) {
+        if self.phase != Phase::Held {
+            out.push(SessionEffect::SettleCalls);
+        }
         self.enter(now, Phase::Stopping);
         self.owes_outcome = true;
-        out.push(SessionEffect::SettleCalls);
         let term_first = self.begins_at_term();
         for slot in &mut self.slots {
             if slot.is_reachable() {
@@ -61,16 +84,23 @@ impl Session {
 
     /// Goes only up, and reaches whatever still runs.
     pub(super) fn urge(&mut self, now: Moment, urgency: Urgency, out: &mut Effects) {
-        let closing = matches!(self.phase, Phase::Draining { .. } | Phase::Stopping | Phase::Quarantined);
+        let closing =
+            matches!(self.phase, Phase::Draining { .. } | Phase::Held | Phase::Stopping | Phase::Quarantined);
         if !closing || urgency <= self.urgency {
             return;
         }
         self.urgency = urgency;
         if matches!(self.phase, Phase::Draining { .. }) {
-            self.stop(now, out);
+            self.finish_drain(now, out);
         }
+        if self.phase != Phase::Held {
+            self.urge_servers(out);
+        }
+    }
+
+    fn urge_servers(&self, out: &mut Effects) {
         for slot in self.slots.iter().filter(|slot| slot.is_reachable()) {
-            out.push(SessionEffect::UrgeServer { name: slot.name.clone(), urgency });
+            out.push(SessionEffect::UrgeServer { name: slot.name.clone(), urgency: self.urgency });
         }
     }
 

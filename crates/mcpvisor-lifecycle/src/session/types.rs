@@ -74,6 +74,10 @@ pub enum SessionEvent {
         /// How.
         options: CloseOptions,
     },
+    /// Its close, which comes next, waits with the stop of its servers for `ChildrenGone`.
+    AwaitChildren,
+    /// The sessions below it are gone, as far as they will be.
+    ChildrenGone,
     /// Raises the urgency of a teardown that runs; before one it is ignored.
     Urge {
         /// To what.

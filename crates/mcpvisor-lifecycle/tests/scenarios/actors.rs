@@ -27,6 +27,8 @@ impl World {
                 }
                 tell(self, session, SessionEvent::Close { reason, options });
             }
+            RegistryEffect::AwaitChildren { session } => tell(self, session, SessionEvent::AwaitChildren),
+            RegistryEffect::ChildrenGone { session } => tell(self, session, SessionEvent::ChildrenGone),
             RegistryEffect::Urge { session, urgency } => {
                 if !self.hurried {
                     return Err(format!("G14: {session:?} is hurried, and nobody asked for it"));

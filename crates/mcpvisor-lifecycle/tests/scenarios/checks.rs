@@ -37,6 +37,7 @@ pub(crate) fn always(world: &World) -> Result<(), String> {
         let guarantee = if dying { "G1" } else { "G2" };
         return Err(format!("{guarantee}: two generations of {key:?} exist"));
     }
+    trees(world)?;
     let sessions: usize = open.values().sum();
     if sessions > world.limit {
         return Err(format!("G6: {sessions} sessions exist, and the limit is {}", world.limit));
@@ -50,6 +51,24 @@ pub(crate) fn always(world: &World) -> Result<(), String> {
     }
     if slots(&world.registry) < sessions {
         return Err(format!("G6: {sessions} sessions exist, and {} slots are taken", slots(&world.registry)));
+    }
+    Ok(())
+}
+
+/// Nothing is open below a session that is closed, and nothing outlives what it is below, but for what the kernel holds.
+fn trees(world: &World) -> Result<(), String> {
+    for (id, key, phase) in world.registry.sessions(None) {
+        let Some(parent) = world.registry.parent(id) else { continue };
+        let above = world.registry.sessions(None).into_iter().find(|(holder, _, _)| *holder == parent);
+        let above = above.map(|(_, _, phase)| phase);
+        let is_open = matches!(phase, Phase::Starting | Phase::Live);
+        if is_open && !matches!(above, Some(Phase::Starting | Phase::Live)) {
+            return Err(format!("G21: {key:?} is {phase:?} below {parent:?}, which is {above:?}"));
+        }
+        let over = world.sessions.get(&parent).is_some_and(|actor| actor.ended && !actor.lost);
+        if over && phase != Phase::Quarantined {
+            return Err(format!("G21: {key:?} outlives {parent:?}, below which it was opened"));
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::b_closing::{
 };
 use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
 use super::d_direct::{hang_up, shim_of_an_immortal};
+use super::e_trees::close_a_tree;
 use super::histories::history;
 use super::process::{POLITE, STUBBORN};
 use mcpvisor_lifecycle::seeded::Bug;
@@ -40,6 +41,7 @@ fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
         Bug::G16RungsShareABudget => ladder_of_a_parked_call(seed).map(drop),
         Bug::G17LateLaunchIsPublished => shutdown_during_start(HANGS, seed).map(drop),
         Bug::G20WaitSaysClosedEarly => two_closes(Other::Close, STUBBORN, seed).map(drop),
+        Bug::G21ChildrenAreForgotten | Bug::G21ParentDoesNotWait => close_a_tree(seed).map(drop),
         Bug::G22ReadyAfterClose => close_during_start(POLITE, seed).map(drop),
         Bug::G29BackoffBeatsStop => close_in_backoff(seed).map(drop),
         Bug::G34ExitBeatsHangUp => hang_up(POLITE, seed).map(drop),
@@ -84,6 +86,8 @@ controls! {
     control_g16: G16RungsShareABudget,
     control_g17: G17LateLaunchIsPublished,
     control_g20: G20WaitSaysClosedEarly,
+    control_g21: G21ChildrenAreForgotten,
+    control_g21_order: G21ParentDoesNotWait,
     control_g22: G22ReadyAfterClose,
     control_g29: G29BackoffBeatsStop,
     control_g34: G34ExitBeatsHangUp,

@@ -42,6 +42,7 @@ fn some_open(random: &mut Random, request: u64, now: Moment) -> Open {
     Open {
         tenant: random.pick(&[None, Some("t"), Some("u")]).and_then(|tenant| Tenant::new(tenant).ok()),
         definition: 7 + random.below(8) / 7,
+        parent: random.pick(&[None, None, None, Some("a"), Some("b")]).map(|text| key(text).key),
         wait: random.below(4) > 0,
         if_open: random.pick(&[IfOpen::Join, IfOpen::Join, IfOpen::Fail]),
         deadline: random.pick(&[None, None, Some(0), Some(4)]).map(|s| Moment(now.0 + s * 1_000_000)),

@@ -49,6 +49,7 @@ pub(crate) fn asked(request: u64, text: &str) -> Open {
         request: RequestId(request),
         key: key(text),
         tenant: None,
+        parent: None,
         definition: 7,
         if_closing: IfClosing::Wait,
         if_open: IfOpen::Join,
@@ -60,6 +61,11 @@ pub(crate) fn asked(request: u64, text: &str) -> Open {
 
 pub(crate) fn open(request: u64, text: &str) -> Act {
     Act::Send(RegistryEvent::Open(asked(request, text)))
+}
+
+pub(crate) fn open_below(request: u64, text: &str, parent: &str) -> Act {
+    let parent = Some(key(parent).key);
+    Act::Send(RegistryEvent::Open(Open { parent, ..asked(request, text) }))
 }
 
 pub(crate) fn open_or_fail(request: u64, text: &str) -> Act {

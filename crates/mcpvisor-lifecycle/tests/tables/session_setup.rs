@@ -22,12 +22,14 @@ pub(crate) struct Variant {
     pub(crate) wished: bool,
 }
 
-pub(crate) const EVENTS: [&str; 31] = [
+pub(crate) const EVENTS: [&str; 33] = [
     "Begin",
     "Close",
     "Close(now)",
     "Close(drain 0)",
     "Close(LeaseEnded)",
+    "AwaitChildren",
+    "ChildrenGone",
     "Urge(Drain)",
     "Urge(Hurry)",
     "Urge(Kill)",
@@ -87,6 +89,8 @@ fn event(text: &str) -> SessionEvent {
         "Close(now)" => close(CloseReason::Requested, true, None),
         "Close(drain 0)" => close(CloseReason::Requested, false, Some(Duration::ZERO)),
         "Close(LeaseEnded)" => close(CloseReason::LeaseEnded, false, None),
+        "AwaitChildren" => SessionEvent::AwaitChildren,
+        "ChildrenGone" => SessionEvent::ChildrenGone,
         "Urge(Drain)" => urge(Urgency::Drain),
         "Urge(Hurry)" => urge(Urgency::Hurry),
         "Urge(Kill)" => urge(Urgency::Kill),
@@ -135,7 +139,7 @@ impl Variant {
             now: Moment(1_000),
             servers: servers.iter().map(|(name, _)| (*name, "unstarted")).collect(),
             lost: Vec::new(),
-            words: words(&[mode, some, required, "unhurried", "content"]),
+            words: words(&[mode, some, required, "unhurried", "content", "in turn"]),
             wished: false,
         }
     }
@@ -208,6 +212,15 @@ impl Variant {
             "Begin" => self.servers.iter_mut().for_each(|(_, status)| *status = "starting"),
             "Close(now)" | "Urge(Hurry)" | "Urge(Kill)" => {
                 self.words.remove("unhurried");
+                if text == "Urge(Kill)" {
+                    self.words.remove("in turn");
+                    self.words.insert("to kill".to_owned());
+                }
+            }
+            "AwaitChildren" => {
+                self.words.remove("relay");
+                self.words.remove("direct");
+                self.words.insert("parent".to_owned());
             }
             "RetryKill" => self
                 .servers
@@ -267,7 +280,20 @@ pub(crate) fn variants() -> Vec<Variant> {
     }
     all.push(live.then(&["Close(drain 0)", "a:Stopped", "b:Stopped"]));
     all.push(live.then(&["a:Failed", "b:Failed", "Close(now)"]));
+    parents(&pair.then(&["Begin", "AwaitChildren"]), &mut all);
     all
+}
+
+/// Sessions that await those below them.
+fn parents(starting: &Variant, all: &mut Vec<Variant>) {
+    let live = starting.then(&["a:Ready", "b:Ready"]);
+    all.extend([starting.clone(), live.clone(), starting.then(&["Close"])]);
+    for ways in [vec![], vec!["a:Failed", "b:Failed"], vec!["b:Lost"]] {
+        let holding = live.then(&ways).then(&["Close"]);
+        let held = holding.then(&["Drained"]);
+        all.push(held.then(&["Urge(Kill)"]));
+        all.extend([live.then(&ways).then(&["Close(now)"]), holding, held]);
+    }
 }
 
 fn before_close(starting: &Variant, all: &mut Vec<Variant>) {

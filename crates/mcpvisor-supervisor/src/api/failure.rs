@@ -36,6 +36,15 @@ pub enum Failure {
         /// The one that is open.
         session: SessionId,
     },
+    /// No session holds the key that an open names as its parent's.
+    #[error("the parent session is not open")]
+    ParentNotFound,
+    /// The parent that an open names is being torn down, or can't be.
+    #[error("the parent session is being closed")]
+    ParentClosing {
+        /// The parent.
+        session: SessionId,
+    },
     /// It is being torn down.
     #[error("the session is being closed")]
     SessionClosing {

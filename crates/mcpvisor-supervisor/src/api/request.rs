@@ -2,7 +2,7 @@
 use crate::events::EventLimits;
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, RegistryConfig};
 use mcpvisor_lifecycle::server::{Mode, Restart};
-use mcpvisor_lifecycle::{KeyRef, ServerName, Tenant, Uid};
+use mcpvisor_lifecycle::{KeyRef, ServerName, SessionKey, Tenant, Uid};
 use mcpvisor_mcp::EraChoice;
 use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_process::{Credentials, ResourceLimit};
@@ -154,6 +154,8 @@ pub struct OpenRequest {
     pub key: KeyRef,
     /// The quota group.
     pub tenant: Option<Tenant>,
+    /// The key of the session, of the same owner, that this one is closed before.
+    pub parent: Option<SessionKey>,
     /// For `list` and batch closes.
     pub labels: BTreeMap<String, String>,
     /// Its servers, at least one; of a direct session exactly one.

@@ -32,6 +32,8 @@ pub struct SessionView {
     pub state: SessionState,
     /// Its quota group.
     pub tenant: Option<Tenant>,
+    /// The key of the session that it was opened below.
+    pub parent: Option<SessionKey>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// When it was admitted.

@@ -41,6 +41,11 @@ pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Fail
             };
             Failure::CapacityExhausted { scope, used, limit, retry_after: RETRY_AFTER }
         }
+        Refusal::ParentNotFound => Failure::ParentNotFound,
+        Refusal::ParentClosing { session } => Failure::ParentClosing { session },
+        Refusal::TooDeep { limit } => Failure::Invalid(format!(
+            "sessions are nested at most {limit} deep, and the parent is there already"
+        )),
         Refusal::StaleGeneration { session } => Failure::StaleGeneration { session },
         Refusal::NotFound => Failure::NotFound,
         Refusal::NotQuarantined { session } => Failure::NotQuarantined { session },

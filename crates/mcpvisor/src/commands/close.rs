@@ -6,9 +6,10 @@ use crate::cli::{CloseArgs, Globals, SessionArgs};
 use crate::render::{certificate, output};
 use mcpvisor_control::params::{SessionClose, SessionKill, SessionList};
 use mcpvisor_control::results::{CloseOutcome, CloseReport, CloseResults, Session};
-use mcpvisor_control::{ErrorKind, SessionRef};
+use mcpvisor_control::{ErrorKind, SessionKey, SessionRef};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use std::collections::{HashMap, HashSet};
 
 pub(crate) fn close(args: &CloseArgs, globals: &Globals) -> Done {
     let doing = match args.keys.as_slice() {
@@ -52,7 +53,28 @@ fn chosen(wire: &mut Wire, args: &CloseArgs, globals: &Globals) -> Result<Vec<Se
     let list = wire.call("list sessions", &SessionList { user: globals.user, all_users: false })?;
     let of =
         |session: &Session| SessionRef { key: session.key.clone(), generation: Some(session.generation) };
-    Ok(list.value.sessions.iter().filter(|session| is_chosen(session, args)).map(of).collect())
+    let below = args.parent.as_ref().map(|parent| below(parent, &list.value.sessions));
+    let is_below = |session: &Session| below.as_ref().is_none_or(|below| below.contains(&session.key));
+    let chosen = list.value.sessions.iter().filter(|session| is_chosen(session, args) && is_below(session));
+    Ok(chosen.map(of).collect())
+}
+
+/// The keys of everything below a session.
+fn below(parent: &SessionKey, sessions: &[Session]) -> HashSet<SessionKey> {
+    let mut children: HashMap<&SessionKey, Vec<&SessionKey>> = HashMap::new();
+    for session in sessions {
+        if let Some(parent) = &session.parent {
+            children.entry(parent).or_default().push(&session.key);
+        }
+    }
+    let (mut found, mut open) = (HashSet::new(), vec![parent]);
+    while let Some(key) = open.pop() {
+        for child in children.remove(key).unwrap_or_default() {
+            found.insert(child.clone());
+            open.push(child);
+        }
+    }
+    found
 }
 
 fn is_chosen(session: &Session, args: &CloseArgs) -> bool {

@@ -76,6 +76,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         prefix: args.prefix,
         labels: args.labels.iter().cloned().collect(),
         tenant: args.tenant.clone(),
+        parent: args.parent.clone(),
         lease: args.lease,
         wait: !args.no_wait,
         if_closing: args.if_closing,

@@ -17,6 +17,29 @@ pub(crate) fn error(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
     }
 }
 
+/// The same of an open, which may have named a parent.
+pub(crate) fn open_error(
+    failure: Failure,
+    key: &SessionKey,
+    parent: Option<&mcpvisor_control::SessionKey>,
+) -> ErrorObject {
+    let kind = match failure {
+        Failure::ParentNotFound => ErrorKind::NotFound,
+        Failure::ParentClosing { .. } => ErrorKind::SessionClosing,
+        _ => return error(failure, Some(key)),
+    };
+    let named = parent.map_or_else(String::new, |parent| format!(" {parent}"));
+    let message = match kind {
+        ErrorKind::NotFound => format!("there is no session{named} to open session {key} below"),
+        _ => format!("the parent session{named} is being closed"),
+    };
+    let object = ErrorObject::new(kind, message).with("key", key.as_str());
+    match parent {
+        Some(parent) => object.with("parent", parent.as_str()),
+        None => object,
+    }
+}
+
 fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
     let named = key.map_or_else(|| "the session".to_owned(), |key| format!("session {key}"));
     let of = |kind, message: String, session: SessionId| {
@@ -37,6 +60,8 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
             session,
         )
         .with("help", "close it first, or take another key"),
+        Failure::ParentNotFound => ErrorObject::new(ErrorKind::NotFound, failure.to_string()),
+        Failure::ParentClosing { session } => of(ErrorKind::SessionClosing, failure.to_string(), session),
         Failure::SessionClosing { session } => {
             of(ErrorKind::SessionClosing, format!("{named} is being closed"), session)
         }

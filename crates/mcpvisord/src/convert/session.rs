@@ -8,7 +8,7 @@ use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_process::ContainmentKind;
 use mcpvisor_supervisor::{ServerView, SessionView};
 
-/// What `show` tells. `parent` is not the view's to know.
+/// What `show` tells.
 pub(crate) fn session(view: &SessionView) -> results::Session {
     results::Session {
         key: names::key(&view.key),
@@ -17,7 +17,7 @@ pub(crate) fn session(view: &SessionView) -> results::Session {
         owner: results::Owner { uid: view.owner.0 },
         tenant: view.tenant.as_ref().map(names::tenant),
         labels: view.labels.clone(),
-        parent: None,
+        parent: view.parent.as_ref().map(names::key),
         created_at: timestamp(view.created_at),
         lease: view.lease.clone(),
         attached: view.attached.map(count),

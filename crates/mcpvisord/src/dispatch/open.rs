@@ -36,6 +36,7 @@ pub(super) async fn open(
     let request = OpenRequest {
         key: KeyRef { uid, key: key.clone() },
         tenant: params.tenant.as_ref().map(convert::tenant_name),
+        parent: params.parent.as_ref().map(convert::key_name),
         labels: params.labels,
         servers: resolved.servers,
         drain: resolved.drain,
@@ -62,7 +63,7 @@ pub(super) async fn open(
         let work = async move { hold(&context, lease, wait, context.daemon.supervisor.open(request).await) };
         tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
     };
-    let opened = opened.map_err(|failure| convert::error(failure, Some(&key)));
+    let opened = opened.map_err(|failure| convert::open_error(failure, &key, params.parent.as_ref()));
     audit(&context, &key, &opened);
     let opened = opened?;
     // The shim can kill what is left should this daemon die without a word.
@@ -127,9 +128,6 @@ fn for_later(params: &SessionOpen) -> Result<(), ErrorObject> {
     }
     if params.idle_ms.is_some() {
         return refuse("an end for idleness (idle_ms)");
-    }
-    if params.parent.is_some() {
-        return refuse("a parent session (parent)");
     }
     if params.request_id.is_some() {
         return refuse("a request that can be repeated (request_id)");

@@ -52,6 +52,7 @@ fn record(names: &[&str], drain: Duration) -> Arc<SessionRecord> {
     let mut request = OpenRequest {
         key: key.clone(),
         tenant: None,
+        parent: None,
         labels: Default::default(),
         servers: names.iter().map(|name| spec(name)).collect(),
         drain,
