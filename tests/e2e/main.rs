@@ -23,6 +23,7 @@ mod real;
 mod recovery;
 mod relay;
 mod reload;
+mod restarts;
 mod run;
 mod shapes;
 mod shared;

@@ -53,7 +53,7 @@ kinds! {
     CapacityExhausted = "capacity_exhausted", 1008, 5, "A limit on sessions is reached: `used`, `limit`, `scope`, `retry_after_ms`.";
     Overloaded = "overloaded", 1009, 5, "Too many requests or calls are in flight, or too many bytes of them.";
     Draining = "draining", 1010, 5, "The daemon admits nothing more.";
-    StartFailed = "start_failed", 1011, 1, "A server could not be started: `server`, `reason`, `exit`, `stderr_tail`, `frames`.";
+    StartFailed = "start_failed", 1011, 1, "A server could not be started: `server`, `reason`, `exit`, `stderr_tail`, `frames`; with the reason `breaker` also `breaker`, `last_reason`, `retry_after_ms`.";
     StartTimeout = "start_timeout", 1012, 1, "A server was not ready in time: `server`, `reason`, `exit`, `stderr_tail`, `frames`.";
     Cancelled = "cancelled", 1013, 1, "The request was cancelled.";
     DeadlineExceeded = "deadline_exceeded", 1014, 3, "The request's deadline passed first.";

@@ -6,6 +6,7 @@
 //! out as `next_timeout()`. Nothing here reads a clock, does I/O or knows of threads.
 //!
 //! `docs/lifecycle.md` writes the machines as tables; a test holds the tables against this code.
+pub mod breaker;
 pub mod ids;
 pub mod registry;
 #[cfg(feature = "seeded-bugs")]
@@ -16,5 +17,6 @@ pub mod server;
 pub mod session;
 pub mod time;
 
+pub use breaker::{BreakerConfig, SpecDigest};
 pub use ids::{Generation, Incarnation, KeyRef, RequestId, ServerName, SessionId, SessionKey, Tenant, Uid};
 pub use time::Moment;

@@ -21,6 +21,7 @@ pub use types::{
     RegistryConfig, RegistryEffect, RegistryEvent, Target, Urgency,
 };
 
+use crate::breaker::Breakers;
 use crate::seeded::Seeded;
 use crate::{Generation, KeyRef, Moment, RequestId, SessionId, SessionKey, Uid};
 use capacity::Usage;
@@ -49,6 +50,7 @@ pub struct Registry {
     usage: Usage,
     pending: Pending,
     tombs: Tombstones,
+    breakers: Breakers,
     dropped: u64,
     seeded: Seeded,
 }
@@ -94,6 +96,7 @@ impl Registry {
             usage: Usage::default(),
             pending: Pending::default(),
             tombs: Tombstones::default(),
+            breakers: Breakers::default(),
             dropped: 0,
             seeded: Seeded::default(),
         };
@@ -138,9 +141,13 @@ impl Registry {
             RegistryEvent::Shutdown { urgency } => self.shut_down(urgency, &mut out),
             RegistryEvent::Reconfigure(config) => {
                 self.config = config;
+                self.breakers.reset();
                 self.evict(now, &mut out);
             }
             RegistryEvent::SessionReady { session } => self.ready(session, &mut out),
+            RegistryEvent::StartFailed { session, spec } => {
+                self.start_failed(now, session, spec, &mut out);
+            }
             RegistryEvent::CloseWanted { session, reason } => {
                 self.close_wanted(session, reason, &mut out);
             }
@@ -234,6 +241,12 @@ impl Registry {
             .filter(|(key, _)| of.is_none_or(|uid| key.uid == uid))
             .map(|(key, entry)| (entry.session, key.key.clone(), entry.phase))
             .collect()
+    }
+
+    /// How many breakers are not closed.
+    #[must_use]
+    pub fn open_breakers(&self) -> usize {
+        self.breakers.open()
     }
 
     /// How many facts of sessions that hold no key were dropped (G3).

@@ -73,6 +73,7 @@ impl Session {
             .map(|server| Slot {
                 name: server.name.clone(),
                 required: server.required,
+                significant: server.significant,
                 status: Status::Unstarted,
                 lost: false,
                 term_first: false,
@@ -244,13 +245,13 @@ impl Session {
         }
         let failed =
             if self.phase == Phase::Starting { CloseReason::StartFailed } else { CloseReason::ServersFailed };
-        let mut required = self.slots.iter().filter(|slot| slot.required);
-        if required.any(|slot| matches!(slot.status, Status::Failed | Status::Quarantined)) {
+        let mut matter = self.slots.iter().filter(|slot| slot.matters());
+        if matter.any(|slot| matches!(slot.status, Status::Failed | Status::Quarantined)) {
             self.want(failed, out);
         }
-        let mut required = self.slots.iter().filter(|slot| slot.required);
+        let mut matter = self.slots.iter().filter(|slot| slot.matters());
         let all_ended = !self.slots.is_empty() && self.slots.iter().all(|slot| slot.status == Status::Ended);
-        if required.any(|slot| slot.status == Status::Ended) || all_ended {
+        if matter.any(|slot| slot.status == Status::Ended) || all_ended {
             self.want(CloseReason::ServersEnded, out);
         }
         if self.phase == Phase::Starting && !self.wanted && self.is_ready() {

@@ -195,6 +195,7 @@ impl Config {
             max_sessions_per_tenant,
             tombstones: self.tombstones,
             tombstone_age: self.tombstone_age.map_or(Duration::from_secs(10_000_000), Duration::from_micros),
+            breaker: mcpvisor_lifecycle::BreakerConfig::default(),
         }
     }
 
@@ -202,7 +203,11 @@ impl Config {
         let servers = self.servers.iter().enumerate();
         SessionConfig {
             servers: servers
-                .map(|(place, kind)| SessionServer { name: server_name(place), required: kind.required })
+                .map(|(place, kind)| SessionServer {
+                    name: server_name(place),
+                    required: kind.required,
+                    significant: false,
+                })
                 .collect(),
             drain: if self.drain { Duration::from_micros(1) } else { Duration::ZERO },
             direct: self.is_direct(),
@@ -257,6 +262,7 @@ impl Config {
                 direct: self.is_direct(),
                 wait: open.wait,
                 deadline: open.deadline.map(Moment),
+                specs: Vec::new(),
             }),
             Ask::Close { key, generation, now, wait } => RegistryEvent::Close {
                 request,

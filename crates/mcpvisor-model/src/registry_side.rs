@@ -73,6 +73,7 @@ impl World {
                     self.reply(context, request, &result)?;
                 }
                 RegistryEffect::Forget { .. } => context.saw(Witness::Forgotten),
+                RegistryEffect::Breaker { .. } => {}
                 RegistryEffect::Finished { leftovers } => self.finish(context, leftovers)?,
             }
         }

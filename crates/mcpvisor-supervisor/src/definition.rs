@@ -1,7 +1,7 @@
 //! When two opens mean the same session.
-use crate::api::OpenRequest;
-use mcpvisor_lifecycle::RequestId;
+use crate::api::{OpenRequest, ServerSpec};
 use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::{RequestId, SpecDigest};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Variables that differ from shell to shell and tell a server nothing.
@@ -18,25 +18,43 @@ pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
     request.labels.hash(&mut hash);
     (request.drain, request.prefix).hash(&mut hash);
     for server in &request.servers {
-        (&server.name, &server.program, &server.args, &server.cwd).hash(&mut hash);
-        for variable in &server.env {
-            if !VOLATILE.iter().any(|volatile| variable.to_bytes().starts_with(volatile)) {
-                variable.hash(&mut hash);
-            }
-        }
+        server.name.hash(&mut hash);
+        program(server, &mut hash);
         (server.umask, server.nice, &server.ignored_signals, server.no_new_privs).hash(&mut hash);
         for limit in &server.limits {
             (limit.resource, limit.soft, limit.hard).hash(&mut hash);
         }
-        if let Some(credentials) = &server.credentials {
-            (credentials.uid, credentials.gid, &credentials.groups).hash(&mut hash);
-        }
         (server.memory_max, server.pids_max, server.max_in_flight).hash(&mut hash);
-        (server.mode, server.era, server.required, server.restart).hash(&mut hash);
+        (server.mode, server.era, server.required, server.significant, server.restart).hash(&mut hash);
         (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
         (server.stdin_grace, server.term_grace, server.kill_wait).hash(&mut hash);
     }
     hash.finish()
+}
+
+/// A digest of the program that a server is: two with the same one start and speak alike, whatever they are called and however they
+/// are supervised.
+pub(crate) fn spec(server: &ServerSpec) -> SpecDigest {
+    let mut hash = DefaultHasher::new();
+    program(server, &mut hash);
+    SpecDigest(hash.finish())
+}
+
+fn program(server: &ServerSpec, hash: &mut DefaultHasher) {
+    (&server.program, &server.args, &server.cwd).hash(hash);
+    for variable in &server.env {
+        if !VOLATILE.iter().any(|volatile| variable.to_bytes().starts_with(volatile)) {
+            variable.hash(hash);
+        }
+    }
+    if let Some(credentials) = &server.credentials {
+        (credentials.uid, credentials.gid, &credentials.groups).hash(hash);
+    }
+}
+
+/// The servers of a session that breakers heed.
+pub(crate) fn with_breakers(request: &OpenRequest) -> Vec<SpecDigest> {
+    request.servers.iter().filter(|server| server.breaker && server.required).map(spec).collect()
 }
 
 /// What follows from streams of the client's own: the one server is spoken to by its client alone, directly unless it is exclusive,
@@ -47,6 +65,8 @@ pub(crate) fn make_the_clients_own(request: &mut OpenRequest) {
             server.mode = Mode::Direct;
         }
         server.required = true;
+        // Its client starts it as it likes, with or without us.
+        server.breaker = false;
         server.restart = Restart::Temporary;
     }
 }

@@ -6,6 +6,7 @@ use crate::api::{
 };
 use crate::clock::Clock;
 use crate::core::Core;
+use crate::definition;
 use crate::events::{Events, Terminal};
 use crate::frames::{FrameLog, MOST};
 use crate::gate::Gate;
@@ -18,7 +19,9 @@ use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::registry::Left;
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
-use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, ServerName, SessionId, SessionKey, Tenant};
+use mcpvisor_lifecycle::{
+    Incarnation, KeyRef, Moment, ServerName, SessionId, SessionKey, SpecDigest, Tenant,
+};
 use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_mcp::{Item, ListKind};
 use mcpvisor_process::{ContainmentKind, Exit, LeftId, ScopeId};
@@ -280,6 +283,7 @@ pub(crate) struct ServerRecord {
     /// Its place in the session's definition.
     pub(crate) index: usize,
     pub(crate) spec: ServerSpec,
+    pub(crate) digest: SpecDigest,
     /// How it is started: its actor takes it, so that what is remembered of an ended session is small.
     launch: Mutex<Option<Box<ServerSpec>>>,
     /// The stderr of its newest process; those who follow it hear of the next one, and of the session's end.
@@ -326,11 +330,13 @@ pub(crate) struct ServerLive {
 
 impl ServerRecord {
     fn new(index: usize, mut spec: ServerSpec) -> Self {
+        let digest = definition::spec(&spec);
         let launch = Mutex::new(Some(Box::new(spec.clone())));
         (spec.args, spec.env, spec.limits) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             index,
             spec,
+            digest,
             launch,
             stderr: watch::Sender::new(None),
             frames: FrameLog::default(),

@@ -32,7 +32,7 @@ pub(crate) enum RegistryMsg {
     /// Any other request that is answered.
     Ask {
         request: RequestId,
-        event: RegistryEvent,
+        event: Box<RegistryEvent>,
         reply: oneshot::Sender<Reply>,
     },
     /// A fact, or a command that nobody waits for.
@@ -45,7 +45,8 @@ pub(crate) enum RegistryMsg {
         reply: oneshot::Sender<Result<SessionId, Refusal>>,
     },
     Counts {
-        reply: oneshot::Sender<(Counts, bool, u64)>,
+        /// Counts, whether fenced, facts dropped, breakers open.
+        reply: oneshot::Sender<(Counts, bool, u64, u64)>,
     },
     Alarm,
     #[cfg(test)]
@@ -57,7 +58,9 @@ impl RegistryMsg {
     fn gate(&self) -> Option<Gate> {
         match self {
             Self::Open { .. } => Some(Gate::RegistryOpen),
-            Self::Ask { event: RegistryEvent::Close { .. }, .. } => Some(Gate::RegistryClose),
+            Self::Ask { event, .. } if matches!(**event, RegistryEvent::Close { .. }) => {
+                Some(Gate::RegistryClose)
+            }
             Self::Event(RegistryEvent::Cancel { .. }) => Some(Gate::RegistryCancel),
             Self::Event(RegistryEvent::SessionReady { .. }) => Some(Gate::RegistryReady),
             Self::Event(RegistryEvent::SessionEnded { .. }) => Some(Gate::RegistryEnded),
@@ -158,7 +161,7 @@ impl Driver {
             }
             RegistryMsg::Ask { request, event, reply } => {
                 self.replies.insert(request, reply);
-                self.step(myself, event);
+                self.step(myself, *event);
             }
             RegistryMsg::Event(event) => {
                 if let RegistryEvent::Cancel { request } = event {
@@ -179,7 +182,9 @@ impl Driver {
             }
             RegistryMsg::Counts { reply } => {
                 let machine = &self.machine;
-                let _ = reply.send((machine.counts(), machine.is_fenced(), machine.dropped_facts()));
+                let breakers = machine.open_breakers() as u64;
+                let _ =
+                    reply.send((machine.counts(), machine.is_fenced(), machine.dropped_facts(), breakers));
             }
             RegistryMsg::Alarm => self.step(myself, RegistryEvent::Timeout),
             #[cfg(test)]
@@ -218,6 +223,7 @@ impl Driver {
                 }
             }
             RegistryEffect::Reply { request, result } => self.reply(request, result),
+            RegistryEffect::Breaker { session, open } => self.breaker(session, open),
             RegistryEffect::Forget { session } => self.core.forget(session),
             RegistryEffect::Finished { leftovers } => {
                 self.core.finished.send_replace(Some(leftovers));
@@ -309,6 +315,8 @@ impl Driver {
                 | Refusal::StaleGeneration { session }
                 | Refusal::NotQuarantined { session },
             ) => Some(*session),
+            // The one that failed last, which says why.
+            Err(Refusal::Broken(broken)) => Some(broken.last),
             Err(Refusal::DeadlineExceeded { session }) => *session,
             Err(
                 Refusal::Draining
@@ -327,6 +335,15 @@ impl Driver {
         // One that was answered before its session starts (it waits for the key, its requester does not) is kept.
         if !starts_later {
             self.opens.remove(&request);
+        }
+    }
+
+    fn breaker(&self, session: SessionId, open: bool) {
+        let Some(record) = self.core.record(session) else { return };
+        let _entered = record.span().entered();
+        match open {
+            true => tracing::warn!("a server's starts fail again and again: it is not started for a while"),
+            false => tracing::info!("a server that was not started for a while starts again"),
         }
     }
 

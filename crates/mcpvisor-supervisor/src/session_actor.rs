@@ -90,6 +90,7 @@ impl Actor for SessionActor {
                 .map(|server| SessionServer {
                     name: server.spec.name.clone(),
                     required: server.spec.required,
+                    significant: server.spec.significant,
                 })
                 .collect(),
             drain: record.drain,
@@ -152,6 +153,9 @@ impl Driver {
                 // An actor that is lost may have left words behind: the reaper's count, not these.
                 if self.index(&name).is_none_or(|index| self.servers[index].is_none()) {
                     return;
+                }
+                if let ServerReport::Failed(_) = report {
+                    self.tell_failed(&name);
                 }
                 SessionEvent::Server { name, report }
             }
@@ -250,6 +254,16 @@ impl Driver {
                 tracing::error!(server = %name, %error, "a server's actor could not be started");
                 self.step(myself, SessionEvent::ServerLost { name: name.clone() });
             }
+        }
+    }
+
+    /// A server with a breaker has failed; whether that was a start the registry knows.
+    fn tell_failed(&self, name: &ServerName) {
+        let Some(server) = self.record.server(name).filter(|server| server.spec.breaker) else { return };
+        let own_fault = server.live().failure.as_ref().is_some_and(|failure| failure.is_the_servers_own());
+        if own_fault && server.spec.required {
+            let (session, spec) = (self.record.id, server.digest);
+            self.core.tell(RegistryEvent::StartFailed { session, spec });
         }
     }
 

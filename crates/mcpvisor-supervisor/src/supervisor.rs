@@ -88,7 +88,7 @@ impl Supervisor {
     /// See [`Failure`]; nothing is left of an open that failed, but for what is quarantined.
     pub async fn open(&self, mut request: OpenRequest) -> Result<Opened, Failure> {
         let id = self.core.request();
-        let open = Open {
+        let mut open = Open {
             request: id,
             key: request.key.clone(),
             tenant: request.tenant.clone(),
@@ -99,10 +99,12 @@ impl Supervisor {
             direct: request.is_direct(),
             wait: request.wait,
             deadline: request.deadline.map(|at| self.core.clock.moment(at)),
+            specs: Vec::new(),
         };
         if request.direct.is_some() {
             definition::make_the_clients_own(&mut request);
         }
+        open.specs = definition::with_breakers(&request);
         let mut cancel = Cancel { core: &self.core, request: id, armed: open.wait };
         let (answer, reply) = oneshot::channel();
         self.core.send(RegistryMsg::Open { open, request: Box::new(request), reply: answer });
@@ -216,7 +218,7 @@ impl Supervisor {
             let request = self.core.request();
             let mut cancel = Cancel { core: &self.core, request, armed: true };
             let (answer, reply) = oneshot::channel();
-            let event = event(request, target.clone());
+            let event = Box::new(event(request, target.clone()));
             let sent = current
                 .map(|registry| registry.send_message(RegistryMsg::Ask { request, event, reply: answer }));
             if matches!(sent, Some(Ok(())))
@@ -280,9 +282,10 @@ impl Supervisor {
     pub async fn status(&self) -> Result<StatusView, Failure> {
         let (answer, reply) = oneshot::channel();
         self.core.send(RegistryMsg::Counts { reply: answer });
-        let (counts, draining, dropped) = reply.await.map_err(|_| lost())?;
+        let (counts, draining, dropped, open_breakers) = reply.await.map_err(|_| lost())?;
         let mut counters = self.core.counters.all();
         counters.insert("facts_dropped", dropped);
+        counters.insert("breakers_open", open_breakers);
         Ok(StatusView {
             counts,
             draining,
@@ -301,7 +304,7 @@ impl Supervisor {
     pub async fn counts(&self) -> Result<(Counts, bool), Failure> {
         let (answer, reply) = oneshot::channel();
         self.core.send(RegistryMsg::Counts { reply: answer });
-        let (counts, draining, _) = reply.await.map_err(|_| lost())?;
+        let (counts, draining, ..) = reply.await.map_err(|_| lost())?;
         Ok((counts, draining))
     }
 

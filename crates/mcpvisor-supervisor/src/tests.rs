@@ -81,6 +81,8 @@ impl World {
             era: crate::EraChoice::Auto,
             mode,
             required: true,
+            significant: false,
+            breaker: false,
             restart: Restart::Temporary,
             restart_intensity: 5,
             restart_period: Duration::from_secs(60),
@@ -147,6 +149,7 @@ fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
             max_sessions_per_tenant: 100,
             tombstones: 100,
             tombstone_age: Duration::from_secs(600),
+            breaker: mcpvisor_lifecycle::BreakerConfig::default(),
         };
         let supervisor = Supervisor::start(
             SupervisorConfig {

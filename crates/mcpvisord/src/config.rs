@@ -8,9 +8,9 @@ mod template;
 mod units;
 mod walk;
 
-use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::RegistryConfig;
 use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::{BreakerConfig, ServerName};
 use mcpvisor_supervisor::{EraChoice, EventLimits, Prefix};
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -49,11 +49,46 @@ pub(crate) struct Daemon {
     pub(crate) events: usize,
     /// In bytes; of each user's events.
     pub(crate) event_bytes: usize,
+    pub(crate) breaker: Breaker,
     /// Users, besides the daemon's own, whose clients may run commands of their own.
     pub(crate) allow_commands: Vec<u32>,
     /// Permission bits of the socket.
     pub(crate) socket_mode: u32,
     pub(crate) log_level: tracing::Level,
+}
+
+/// When a server whose starts fail is not started for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Breaker {
+    pub(crate) of: BreakerOf,
+    pub(crate) failures: u32,
+    pub(crate) period: Duration,
+    pub(crate) wait: Duration,
+}
+
+/// Whose servers have breakers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BreakerOf {
+    Profiles,
+    /// Also commands of the clients' own.
+    All,
+    Nobody,
+}
+
+impl BreakerOf {
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("profiles", Self::Profiles), ("all", Self::All), ("off", Self::Nobody)];
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self {
+            of: BreakerOf::Profiles,
+            failures: 5,
+            period: Duration::from_secs(600),
+            wait: Duration::from_secs(30),
+        }
+    }
 }
 
 /// Which containment is asked for.
@@ -102,6 +137,7 @@ pub(crate) struct Server {
     pub(crate) mode: Mode,
     pub(crate) era: EraChoice,
     pub(crate) required: bool,
+    pub(crate) significant: bool,
     pub(crate) restart: RestartPolicy,
     pub(crate) timeouts: Timeouts,
     pub(crate) memory: Option<u64>,
@@ -132,6 +168,7 @@ impl Default for Daemon {
             tombstone_age: Duration::from_secs(3600),
             events: 4096,
             event_bytes: 1 << 20,
+            breaker: Breaker::default(),
             allow_commands: Vec::new(),
             socket_mode: 0o600,
             log_level: tracing::Level::INFO,
@@ -223,6 +260,11 @@ impl Config {
             max_sessions_per_tenant: self.daemon.max_sessions_per_tenant,
             tombstones: self.daemon.tombstones,
             tombstone_age: self.daemon.tombstone_age,
+            breaker: BreakerConfig {
+                failures: self.daemon.breaker.failures,
+                period: self.daemon.breaker.period,
+                wait: self.daemon.breaker.wait,
+            },
         }
     }
 

@@ -58,6 +58,7 @@ impl State {
             max_sessions_per_tenant: MOST_OF_A_TENANT,
             tombstones: 1000,
             tombstone_age: Duration::from_secs(1 << 32),
+            breaker: mcpvisor_lifecycle::BreakerConfig::default(),
         };
         Self {
             registry: Registry::recover(config, Vec::new(), vec![(OWNER, Generation(given))]),
@@ -350,6 +351,7 @@ impl<'a> Judge<'a> {
                 direct: false,
                 wait,
                 deadline,
+                specs: Vec::new(),
             }),
             Asked::Close { key, generation, now, wait } => RegistryEvent::Close {
                 request: id,

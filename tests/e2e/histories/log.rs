@@ -157,6 +157,7 @@ impl Told {
             Refusal::StartFailed { session } => Self::refused("start_failed", Some(*session)),
             Refusal::Quarantined { session } => Self::refused("quarantined", Some(*session)),
             Refusal::StaleGeneration { session } => Self::refused("stale_generation", Some(*session)),
+            Refusal::Broken(_) => Self::refused("start_failed", None),
             Refusal::NotQuarantined { session } => Self::refused("invalid_request", Some(*session)),
             Refusal::NotFound | Refusal::ParentNotFound => Self::refused("not_found", None),
             Refusal::ParentClosing { .. } => Self::refused("session_closing", None),

@@ -200,6 +200,9 @@ pub struct ServerDefinition {
     /// Its final failure fails the session; true where left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
+    /// Its end closes the session, also a normal one, though the session does not wait for its start; false where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub significant: Option<bool>,
     /// Whether it is started again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
@@ -237,6 +240,7 @@ impl ServerDefinition {
             cwd: None,
             mode: None,
             required: None,
+            significant: None,
             restart: None,
             restart_intensity: None,
             restart_period_ms: None,

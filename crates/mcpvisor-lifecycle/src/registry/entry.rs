@@ -1,5 +1,6 @@
 //! A session that holds a key.
 use super::types::{Open, Phase, Urgency};
+use crate::breaker::SpecDigest;
 use crate::{RequestId, SessionId, Tenant};
 use std::collections::BTreeSet;
 
@@ -29,6 +30,8 @@ pub(super) struct Entry {
     pub(super) waiting: Vec<RequestId>,
     /// Openers that were answered when it became ready. One that gave up before its answer reached it still cancels.
     pub(super) told: Vec<RequestId>,
+    /// Its servers that have breakers.
+    pub(super) specs: Vec<SpecDigest>,
     /// The open that gets the key next.
     pub(super) parked: Option<Parked>,
     /// The session that it was opened below.
@@ -47,6 +50,7 @@ pub(super) struct Parked {
     pub(super) definition: u64,
     pub(super) tenant: Option<Tenant>,
     pub(super) direct: bool,
+    pub(super) specs: Vec<SpecDigest>,
     /// Never empty; the first begins the session.
     pub(super) opens: Vec<ParkedOpen>,
 }
@@ -78,6 +82,7 @@ impl Entry {
             retrying: false,
             waiting: Vec::new(),
             told: Vec::new(),
+            specs: Vec::new(),
             parked: None,
             parent: None,
             depth: 1,
@@ -91,7 +96,7 @@ impl Parked {
     /// What is parked of one open, or admitted at once.
     pub(super) fn of(open: Open, parent: Option<SessionId>) -> Self {
         let first = ParkedOpen { request: open.request, wait: open.wait, deadline: open.deadline, parent };
-        let Open { definition, tenant, direct, .. } = open;
-        Self { definition, tenant, direct, opens: vec![first] }
+        let Open { definition, tenant, direct, specs, .. } = open;
+        Self { definition, tenant, direct, specs, opens: vec![first] }
     }
 }

@@ -3,6 +3,7 @@ use super::close::never_ready;
 use super::pending::Role;
 use super::types::{Answer, CloseOptions, Goal, Phase, Refusal, RegistryEffect};
 use super::{Effects, Registry};
+use crate::breaker::SpecDigest;
 use crate::seeded::Bug;
 use crate::session::{CloseReason, Ended};
 use crate::{KeyRef, Moment, RequestId, SessionId};
@@ -33,6 +34,9 @@ impl Registry {
         self.usage.shift(entry.phase, Phase::Live);
         entry.phase = Phase::Live;
         let (session, creator) = (entry.session, entry.creator);
+        if self.breakers.succeeded(session.uid, &entry.specs) {
+            out.push(RegistryEffect::Breaker { session, open: false });
+        }
         let mut told = Vec::new();
         for request in std::mem::take(&mut entry.waiting) {
             match self.pending.role(request) {
@@ -52,6 +56,21 @@ impl Registry {
         }
     }
 
+    /// Counts only while nobody has closed the session: what fails under a teardown is not the server's fault.
+    pub(super) fn start_failed(
+        &mut self,
+        now: Moment,
+        session: SessionId,
+        spec: SpecDigest,
+        out: &mut Effects,
+    ) {
+        let Some(key) = self.holds(session) else { return };
+        let starting = self.entries.get(&key).is_some_and(|entry| entry.phase == Phase::Starting);
+        if starting && self.breakers.failed(now, &self.config.breaker, session, spec) {
+            out.push(RegistryEffect::Breaker { session, open: true });
+        }
+    }
+
     pub(super) fn close_wanted(&mut self, session: SessionId, reason: CloseReason, out: &mut Effects) {
         let Some(key) = self.holds(session) else { return };
         if let Some((_, Phase::Starting | Phase::Live)) = self.current(&key) {
@@ -66,6 +85,7 @@ impl Registry {
         self.keys.remove(&entry.session);
         self.usage.give_back(key.uid, entry.tenant.as_ref(), entry.phase);
         let session = entry.session;
+        self.breakers.ended(now, session, &entry.specs);
         self.tombs.bury(now, session, key.clone(), ended);
         let refusal = unopened(session, entry.phase, entry.by_itself);
         for request in entry.waiting {
@@ -80,7 +100,7 @@ impl Registry {
         }
         self.leave_tree(session, entry.parent, &entry.children, out);
         if let Some(parked) = entry.parked {
-            self.promote(key, entry.tenant.as_ref(), parked, out);
+            self.promote(now, key, entry.tenant.as_ref(), parked, out);
         }
         self.evict(now, out);
     }

@@ -13,7 +13,7 @@ impl Registry {
         match self.place(now, &open) {
             Ok(Place::Free(parent)) => {
                 let key = open.key.clone();
-                self.admit(key, Parked::of(open, parent), out);
+                self.admit(now, key, Parked::of(open, parent), out);
             }
             Ok(Place::Join) => self.join(&open, out),
             Ok(Place::Park(parent)) => self.park(open, parent),
@@ -21,7 +21,7 @@ impl Registry {
         }
     }
 
-    /// The order of the checks is part of the contract: fence, key, quarantine, deadline, parent, capacity.
+    /// The order of the checks is part of the contract: fence, key, quarantine, deadline, parent, capacity, breakers.
     fn place(&self, now: Moment, open: &Open) -> Result<Place, Refusal> {
         if self.fenced {
             return Err(Refusal::Draining);
@@ -33,6 +33,7 @@ impl Registry {
             }
             let parent = self.parent_of(open)?;
             self.usage.room(&self.config, open.key.uid, open.tenant.as_ref())?;
+            self.breakers.check(now, open.key.uid, &open.specs).map_err(Refusal::Broken)?;
             return Ok(Place::Free(parent));
         };
         let session = entry.session;
@@ -96,8 +97,8 @@ impl Registry {
     }
 
     /// Takes a slot and the key for a new generation.
-    fn admit(&mut self, key: KeyRef, parked: Parked, out: &mut Effects) {
-        let Parked { definition, tenant, direct, opens } = parked;
+    fn admit(&mut self, now: Moment, key: KeyRef, parked: Parked, out: &mut Effects) {
+        let Parked { definition, tenant, direct, specs, opens } = parked;
         let Some(first) = opens.first() else { return };
         let session = self.next_session(key.uid);
         self.usage.take(key.uid, tenant.as_ref(), Phase::Starting);
@@ -106,6 +107,8 @@ impl Registry {
         entry.direct = direct;
         entry.creator = Some(first.request);
         self.put_below(first.parent, session, &mut entry);
+        self.breakers.started(now, session, &specs);
+        entry.specs = specs;
         out.push(RegistryEffect::Start { session, key: key.clone(), request: first.request });
         for open in &opens {
             if open.wait {
@@ -129,9 +132,11 @@ impl Registry {
     }
 
     /// The key's former session is gone and its slot is free: both go to the parked open, in this very step. The
-    /// total and the user's count are as they were before; only a tenant other than the predecessor's can be full.
+    /// total and the user's count are as they were before; only a tenant other than the predecessor's can be full. A breaker may
+    /// have opened meanwhile.
     pub(super) fn promote(
         &mut self,
+        now: Moment,
         key: KeyRef,
         predecessor: Option<&Tenant>,
         mut parked: Parked,
@@ -147,15 +152,18 @@ impl Registry {
                 false
             }
         });
-        if parked.tenant.as_ref() != predecessor
-            && let Err(refusal) = self.usage.room_in_tenant(&self.config, key.uid, parked.tenant.as_ref())
-        {
+        let room = match parked.tenant.as_ref() {
+            tenant if tenant == predecessor => Ok(()),
+            tenant => self.usage.room_in_tenant(&self.config, key.uid, tenant),
+        };
+        let whole = || self.breakers.check(now, key.uid, &parked.specs).map_err(Refusal::Broken);
+        if let Err(refusal) = room.and_then(|()| whole()) {
             for open in &parked.opens {
                 out.refuse(open.request, refusal.clone());
             }
             return;
         }
-        self.admit(key, parked, out);
+        self.admit(now, key, parked, out);
     }
 
     /// Ends the parking on a key, if there is one, with the same refusal for all.

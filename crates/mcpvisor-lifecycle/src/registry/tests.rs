@@ -1,7 +1,8 @@
 //! Limits and takeover, which the tables and scenarios with one user and one limit do not reach.
 use super::*;
-use crate::Tenant;
+use crate::breaker::{Broken, SpecDigest};
 use crate::session::{CloseReason, Ended};
+use crate::{BreakerConfig, Tenant};
 use std::time::Duration;
 
 const NOW: Moment = Moment(1_000);
@@ -13,6 +14,7 @@ fn config(total: usize, user: usize, tenant: usize) -> RegistryConfig {
         max_sessions_per_tenant: tenant,
         tombstones: 10,
         tombstone_age: Duration::from_secs(60),
+        breaker: BreakerConfig::default(),
     }
 }
 
@@ -32,6 +34,7 @@ fn open(request: u64, key: KeyRef, tenant: Option<&str>) -> RegistryEvent {
         direct: false,
         wait: true,
         deadline: None,
+        specs: Vec::new(),
     })
 }
 
@@ -315,4 +318,59 @@ fn g35_a_fence_is_told() {
         let _ = registry.step(NOW, event);
         assert!(registry.is_fenced());
     }
+}
+
+/// G29: an open is refused, and leaves no trace, while the breaker of one of its servers is open; a key that is open is joined all
+/// the same; a parked open is refused when its turn comes; a reload closes all.
+#[test]
+fn g29_g9_an_open_breaker_refuses_what_would_start() {
+    let breaker =
+        BreakerConfig { failures: 1, period: Duration::from_secs(60), wait: Duration::from_secs(30) };
+    let limits = RegistryConfig { breaker, ..config(9, 9, 9) };
+    let mut registry = Registry::new(limits.clone());
+    let spec = SpecDigest(5);
+    let with = |request, name: &str| match open(request, key(1, name), None) {
+        RegistryEvent::Open(open) => RegistryEvent::Open(Open { specs: vec![spec], ..open }),
+        other => other,
+    };
+    // One that lives, one that is being closed, and one that fails.
+    let _ = registry.step(NOW, with(1, "live"));
+    let _ = registry.step(NOW, RegistryEvent::SessionReady { session: session(1, 1) });
+    let _ = registry.step(NOW, with(2, "dying"));
+    let _ = registry.step(NOW, close(3, key(1, "dying")));
+    let late = RegistryEvent::StartFailed { session: session(1, 2), spec };
+    assert_eq!(registry.step(NOW, late), [], "what fails under a teardown does not count");
+    assert_eq!(registry.step(NOW, with(4, "dying")), [], "parked");
+    let _ = registry.step(NOW, with(5, "failing"));
+    let failed = session(1, 3);
+    let opened = [RegistryEffect::Breaker { session: failed, open: true }];
+    assert_eq!(registry.step(NOW, RegistryEvent::StartFailed { session: failed, spec }), opened);
+    assert_eq!(registry.open_breakers(), 1);
+    let _ = registry.step(NOW, RegistryEvent::SessionEnded { session: failed, ended: Ended::Failed });
+    let before = registry.clone();
+    let retry_after = breaker.wait;
+    let broken = Refusal::Broken(Broken { spec, last: failed, trying: false, retry_after });
+    let effects = registry.step(NOW, with(6, "failing"));
+    assert_eq!(refused(&effects), Some(&broken));
+    assert_eq!(registry, before, "G9: not even a generation is used up");
+    let joined = registry.step(NOW, with(7, "live"));
+    assert!(refused(&joined).is_none() && !starts(&joined), "{joined:?}");
+    let end = RegistryEvent::SessionEnded { session: session(1, 2), ended: Ended::Closed };
+    let effects = registry.step(NOW, end);
+    let parked = RegistryEffect::Reply { request: RequestId(4), result: Err(broken) };
+    assert!(effects.contains(&parked), "when its turn comes: {effects:?}");
+    assert!(!starts(&effects) && registry.current(&key(1, "dying")).is_none());
+    // The one that may try, and what closes the breaker.
+    let due = NOW.after(breaker.wait);
+    assert!(starts(&registry.step(due, with(8, "failing"))));
+    let trying =
+        Refusal::Broken(Broken { spec, last: failed, trying: true, retry_after: Duration::from_secs(1) });
+    assert_eq!(refused(&registry.step(due, with(9, "other"))), Some(&trying));
+    let effects = registry.step(due, RegistryEvent::SessionReady { session: session(1, 4) });
+    assert_eq!(effects[0], RegistryEffect::Breaker { session: session(1, 4), open: false });
+    assert!(starts(&registry.step(due, with(10, "other"))));
+    let _ = registry.step(due, RegistryEvent::StartFailed { session: session(1, 5), spec });
+    assert_eq!(registry.open_breakers(), 1);
+    let _ = registry.step(due, RegistryEvent::Reconfigure(limits));
+    assert_eq!(registry.open_breakers(), 0);
 }

@@ -19,6 +19,7 @@ fn open(request: u64, text: &str, parent: Option<&str>) -> RegistryEvent {
         if_closing: IfClosing::Wait,
         if_open: IfOpen::Join,
         direct: false,
+        specs: Vec::new(),
         wait: true,
         deadline: None,
     })
@@ -49,6 +50,7 @@ fn registry() -> Registry {
         max_sessions_per_tenant: 100,
         tombstones: 10,
         tombstone_age: Duration::from_secs(60),
+        breaker: crate::BreakerConfig::default(),
     })
 }
 

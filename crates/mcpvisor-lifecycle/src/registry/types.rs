@@ -1,4 +1,5 @@
 //! What the registry is told and what it tells.
+use crate::breaker::{BreakerConfig, Broken, SpecDigest};
 use crate::session::{CloseReason, Ended};
 use crate::{KeyRef, Moment, RequestId, SessionId, SessionKey, Tenant};
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub struct RegistryConfig {
     pub tombstones: usize,
     /// For how long they are.
     pub tombstone_age: Duration,
+    /// When servers whose starts fail are not started for a while.
+    pub breaker: BreakerConfig,
 }
 
 /// What to do where the key is being torn down.
@@ -59,6 +62,8 @@ pub struct Open {
     pub wait: bool,
     /// When the requester's patience ends.
     pub deadline: Option<Moment>,
+    /// The servers that have breakers, of those that must be ready.
+    pub specs: Vec<SpecDigest>,
 }
 
 /// A session that a lost registry, or a former daemon, left.
@@ -164,13 +169,20 @@ pub enum RegistryEvent {
         /// How far it goes at once.
         urgency: Urgency,
     },
-    /// New limits from a reload: they bind what is admitted from now on.
+    /// New limits from a reload: they bind what is admitted from now on. Breakers are closed, since what was wrong may be mended.
     Reconfigure(RegistryConfig),
     // Facts.
     /// Every required server is ready.
     SessionReady {
         /// Whose.
         session: SessionId,
+    },
+    /// The start of a server has failed, through its own fault; before the close that is wanted for it.
+    StartFailed {
+        /// Whose server.
+        session: SessionId,
+        /// Which.
+        spec: SpecDigest,
     },
     /// The session itself, or its lease, wants to be closed.
     CloseWanted {
@@ -257,6 +269,8 @@ pub enum Refusal {
         /// How many sessions lie at most on the way from a tree's first one to its deepest, both included.
         limit: usize,
     },
+    /// The breaker of one of its servers is open. The driver has what failed last.
+    Broken(Broken),
     /// The request named a generation that is over.
     StaleGeneration {
         /// The generation that was named.
@@ -384,6 +398,13 @@ pub enum RegistryEffect {
         request: RequestId,
         /// Its answer.
         result: Result<Answer, Refusal>,
+    },
+    /// A breaker has opened, or one or more of the session's have closed: for the log.
+    Breaker {
+        /// The session whose start failed, or is ready.
+        session: SessionId,
+        /// Whether it opened.
+        open: bool,
     },
     /// A tombstone is gone: the certificate can go. Exactly once per session that ended, after every reply of its.
     Forget {

@@ -7,6 +7,7 @@ use crate::server::ServerReport;
 pub(super) struct Slot {
     pub(super) name: ServerName,
     pub(super) required: bool,
+    pub(super) significant: bool,
     pub(super) status: Status,
     /// Its actor is gone; the reaper speaks for it.
     pub(super) lost: bool,
@@ -39,6 +40,11 @@ impl Slot {
     /// Nothing of it is left, by proof.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.status, Status::Unstarted | Status::Ended | Status::Failed | Status::Stopped)
+    }
+
+    /// The session does not go on without it.
+    pub(super) fn matters(&self) -> bool {
+        self.required || self.significant
     }
 
     /// Its outcome is known for now.

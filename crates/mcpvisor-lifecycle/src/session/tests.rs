@@ -10,7 +10,8 @@ fn name(text: &str) -> ServerName {
 }
 
 fn session() -> Session {
-    let servers = ["a", "b"].map(|text| SessionServer { name: name(text), required: true });
+    let servers =
+        ["a", "b"].map(|text| SessionServer { name: name(text), required: true, significant: false });
     let config = SessionConfig { servers: servers.to_vec(), drain: Duration::ZERO, direct: false };
     let mut session = Session::new(config);
     let _ = session.step(NOW, SessionEvent::Begin);

@@ -60,6 +60,8 @@ pub struct SessionServer {
     pub name: ServerName,
     /// Its final failure fails the session.
     pub required: bool,
+    /// Its end closes the session, also a normal one, though the session does not wait for its start.
+    pub significant: bool,
 }
 
 /// What a session is told.

@@ -41,7 +41,7 @@ impl World {
                 checks::reply(self, request, &result)?;
                 self.replies.insert(request, result);
             }
-            RegistryEffect::Forget { .. } => {}
+            RegistryEffect::Forget { .. } | RegistryEffect::Breaker { .. } => {}
             RegistryEffect::Finished { leftovers } => {
                 self.finished_at = Some(self.now);
                 if self.finished.replace(leftovers).is_some() {
@@ -60,7 +60,7 @@ impl World {
         let config = SessionConfig {
             servers: servers
                 .iter()
-                .map(|name| SessionServer { name: name.clone(), required: true })
+                .map(|name| SessionServer { name: name.clone(), required: true, significant: false })
                 .collect(),
             drain: DRAIN,
             direct: self.is_direct(&key),

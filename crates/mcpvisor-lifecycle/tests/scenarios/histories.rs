@@ -46,6 +46,7 @@ fn some_open(random: &mut Random, request: u64, now: Moment) -> Open {
         wait: random.below(4) > 0,
         if_open: random.pick(&[IfOpen::Join, IfOpen::Join, IfOpen::Fail]),
         deadline: random.pick(&[None, None, Some(0), Some(4)]).map(|s| Moment(now.0 + s * 1_000_000)),
+        specs: Vec::new(),
         ..asked(request, text)
     }
 }

@@ -56,6 +56,7 @@ pub(crate) fn asked(request: u64, text: &str) -> Open {
         direct: false,
         wait: true,
         deadline: None,
+        specs: Vec::new(),
     }
 }
 

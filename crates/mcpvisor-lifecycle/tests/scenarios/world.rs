@@ -121,6 +121,7 @@ fn registry(limit: usize) -> RegistryConfig {
         max_sessions_per_tenant: limit,
         tombstones: 100,
         tombstone_age: Duration::from_secs(10_000_000),
+        breaker: mcpvisor_lifecycle::BreakerConfig::default(),
     }
 }
 

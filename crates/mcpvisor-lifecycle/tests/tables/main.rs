@@ -4,6 +4,7 @@
 //! every event. Where a row applies, next state and effects must be the row's; where none does, nothing may happen.
 //! Rows that no variant reaches, and pairs of rows that apply to one case, are errors: so a row that is changed, added
 //! or taken away fails, and so does a path of the code.
+mod breaker;
 mod parse;
 mod registry;
 mod registry_setup;

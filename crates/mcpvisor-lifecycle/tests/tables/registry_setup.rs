@@ -43,6 +43,7 @@ pub(crate) fn config() -> RegistryConfig {
         max_sessions_per_tenant: 10,
         tombstones: 10,
         tombstone_age: Duration::from_secs(3600),
+        breaker: mcpvisor_lifecycle::BreakerConfig::default(),
     }
 }
 
@@ -109,6 +110,7 @@ pub(crate) fn open(request: RequestId, name: &str, deadline: Option<Moment>) -> 
         direct: name == "Open(direct)",
         wait: name != "Open(no wait)",
         deadline,
+        specs: Vec::new(),
     }
 }
 
@@ -139,6 +141,7 @@ pub(crate) fn effect(effect: &RegistryEffect) -> String {
             format!("Reply({})", result(told))
         }
         RegistryEffect::Reply { request, result: told } => format!("{request:?} {}", result(told)),
+        RegistryEffect::Breaker { open, .. } => format!("Breaker({open})"),
         RegistryEffect::Forget { .. } => "Forget".to_owned(),
         RegistryEffect::Finished { leftovers } => format!("Finished({leftovers})"),
     }

@@ -122,10 +122,18 @@ pub(crate) fn effect(effect: &SessionEffect) -> String {
 
 impl Variant {
     fn new(direct: bool, servers: &[(&'static str, bool)]) -> Self {
+        Self::with_significant(direct, servers, "")
+    }
+
+    fn with_significant(direct: bool, servers: &[(&'static str, bool)], significant: &str) -> Self {
         let config = SessionConfig {
             servers: servers
                 .iter()
-                .map(|(text, required)| SessionServer { name: name(text), required: *required })
+                .map(|(text, required)| SessionServer {
+                    name: name(text),
+                    required: *required,
+                    significant: *text == significant,
+                })
                 .collect(),
             drain: Duration::from_secs(5),
             direct,
@@ -142,6 +150,7 @@ impl Variant {
             words: words(&[mode, some, required, "unhurried", "content", "in turn"]),
             wished: false,
         }
+        .with(if significant == "b" { "b significant" } else { "b insignificant" })
     }
 
     pub(crate) fn status(&self, server: &str) -> Option<&'static str> {
@@ -258,9 +267,11 @@ pub(crate) fn variants() -> Vec<Variant> {
     let pair = Variant::new(false, &[("a", true), ("b", false)]);
     let free = Variant::new(false, &[("a", false), ("b", false)]);
     let direct = Variant::new(true, &[("a", true)]);
+    let significant = Variant::with_significant(false, &[("a", true), ("b", false)], "b");
     let mut all = vec![none.clone(), pair.clone(), free.clone(), direct.clone()];
     all.extend([none.then(&["Begin"]), none.then(&["Begin", "Close"])]);
     before_close(&pair.then(&["Begin"]), &mut all);
+    before_close(&significant.then(&["Begin"]), &mut all);
     for ways in [vec![], vec!["b:Ready"], vec!["b:Failed"]] {
         let starting = free.then(&["Begin"]).then(&ways);
         all.push(starting.clone());

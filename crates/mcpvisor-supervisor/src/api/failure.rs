@@ -24,6 +24,13 @@ pub struct StartFailure {
     pub frames: Arc<[Frame]>,
 }
 
+impl StartFailure {
+    /// Another start would fail in the same way, as far as anyone knows: nothing of the daemon's or the machine's was in its way.
+    pub(crate) fn is_the_servers_own(&self) -> bool {
+        !matches!(self.cause, "resources" | "killed" | "keeper_lost" | "internal")
+    }
+}
+
 /// Why a request was not done. The daemon maps each to a kind of the control protocol.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
@@ -74,6 +81,18 @@ pub enum Failure {
         timeout: bool,
         /// Why.
         failure: Option<StartFailure>,
+    },
+    /// The server's starts have failed again and again, and it is not started for a while.
+    #[error("a server is not started for a while")]
+    BreakerOpen {
+        /// Which one, as its session that failed last calls it; none where that session is forgotten.
+        server: Option<ServerName>,
+        /// Another session is just trying.
+        trying: bool,
+        /// When to try again, at the earliest.
+        retry_after: Duration,
+        /// Why it failed last, where that is remembered.
+        failure: Option<Box<StartFailure>>,
     },
     /// Something of it could not be killed.
     #[error("the session's processes could not be killed")]

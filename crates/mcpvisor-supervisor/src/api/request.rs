@@ -62,6 +62,10 @@ pub struct ServerSpec {
     pub era: EraChoice,
     /// Its final failure fails the session.
     pub required: bool,
+    /// Its end closes the session, also a normal one, though the session does not wait for its start.
+    pub significant: bool,
+    /// Its failed starts are counted over all sessions, and bounded by a breaker; of a server that is required.
+    pub breaker: bool,
     /// When it is started again.
     pub restart: Restart,
     /// At most so many restarts …
@@ -101,6 +105,8 @@ impl ServerSpec {
             mode,
             era: EraChoice::Auto,
             required: true,
+            significant: false,
+            breaker: false,
             restart: Restart::Temporary,
             restart_intensity: 0,
             restart_period: Duration::ZERO,

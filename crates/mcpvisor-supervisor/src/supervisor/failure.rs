@@ -32,6 +32,15 @@ pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Fail
             let timeout = failure.as_ref().is_some_and(|failure| failure.cause == "timeout");
             Failure::StartFailed { session, timeout, failure }
         }
+        Refusal::Broken(broken) => {
+            let of_spec = |record: &SessionRecord| {
+                record.servers.iter().find(|server| server.digest == broken.spec).cloned()
+            };
+            let server = record.and_then(of_spec);
+            let failure = server.as_ref().and_then(|server| server.live().failure.clone()).map(Box::new);
+            let server = server.map(|server| server.spec.name.clone());
+            Failure::BreakerOpen { server, trying: broken.trying, retry_after: broken.retry_after, failure }
+        }
         Refusal::Quarantined { session } => Failure::Quarantined { session },
         Refusal::CapacityExhausted { scope, used, limit } => {
             let scope = match scope {

@@ -2,7 +2,9 @@
 use super::keys;
 use super::problem::{Problem, place};
 use super::walk::{Item, Section, Walk};
-use super::{Config, Containment, Daemon, Profile, RestartPolicy, Server, Template, Timeouts};
+use super::{
+    Breaker, BreakerOf, Config, Containment, Daemon, Profile, RestartPolicy, Server, Template, Timeouts,
+};
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_supervisor::{EraChoice, Prefix};
@@ -103,6 +105,7 @@ fn daemon(section: &Section<'_>) -> Daemon {
     set(&mut daemon.events, section.get("events").and_then(|item| item.count(0..=MOST_EVENTS)));
     let bytes = section.get("event_bytes").and_then(|item| item.size(0..=1 << 30));
     set(&mut daemon.event_bytes, bytes.and_then(|size| usize::try_from(size).ok()));
+    breaker(section, &mut daemon.breaker);
     if let Some(items) = section.get("allow_commands").and_then(|item| item.items()) {
         let uids = items.iter().filter_map(|item| item.number(0..=u64::from(u32::MAX - 1)));
         daemon.allow_commands = uids.filter_map(|uid| u32::try_from(uid).ok()).collect();
@@ -118,6 +121,20 @@ fn daemon(section: &Section<'_>) -> Daemon {
     ];
     set(&mut daemon.log_level, section.get("log_level").and_then(|item| item.word(&LEVELS)));
     daemon
+}
+
+fn breaker(section: &Section<'_>, breaker: &mut Breaker) {
+    set(&mut breaker.of, section.get("breaker").and_then(|item| item.word(&BreakerOf::WORDS)));
+    let failures = section.get("breaker_failures").and_then(|item| item.number(1..=1000));
+    set(&mut breaker.failures, failures.and_then(|number| u32::try_from(number).ok()));
+    for (key, place) in [("breaker_period", &mut breaker.period), ("breaker_wait", &mut breaker.wait)] {
+        if let Some(item) = section.get(key) {
+            match item.duration() {
+                Some(Duration::ZERO) => item.wrong("a breaker's time can't be zero", None),
+                span => set(place, span),
+            }
+        }
+    }
 }
 
 /// Whose timeouts they are.
@@ -219,6 +236,8 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
     set(&mut era, section.get("era").and_then(|item| item.word(&ERAS)));
     let mut required = true;
     set(&mut required, section.get("required").and_then(|item| item.boolean()));
+    let mut significant = false;
+    set(&mut significant, section.get("significant").and_then(|item| item.boolean()));
     let restart = restart(section);
     let timeouts = timeouts(section, inherited, Level::Server);
     let limits = section.section("limits", &keys::LIMITS);
@@ -232,6 +251,7 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         mode,
         era,
         required,
+        significant,
         restart,
         timeouts,
         memory: limit("memory").and_then(|item| item.size(1 << 20..=1 << 50)),

@@ -30,6 +30,10 @@ tombstones = 7
 tombstone_age = "6m"
 events = 5
 event_bytes = "4K"
+breaker = "all"
+breaker_failures = 2
+breaker_period = "1m"
+breaker_wait = "5s"
 allow_commands = [1000, 1001]
 socket_mode = "0666"
 log_level = "debug"
@@ -50,6 +54,7 @@ mode = "shared"
 scope = "session"
 era = "auto"
 required = false
+significant = true
 restart = "permanent"
 restart_intensity = 3
 restart_period = "30s"
@@ -74,6 +79,12 @@ processes = 64
             tombstone_age: Duration::from_secs(360),
             events: 5,
             event_bytes: 4096,
+            breaker: Breaker {
+                of: BreakerOf::All,
+                failures: 2,
+                period: Duration::from_secs(60),
+                wait: Duration::from_secs(5),
+            },
             allow_commands: vec![1000, 1001],
             socket_mode: 0o666,
             log_level: tracing::Level::DEBUG,
@@ -101,6 +112,7 @@ processes = 64
             era: EraChoice::Auto,
             mode: Mode::Shared,
             required: false,
+            significant: true,
             restart: RestartPolicy { when: Restart::Permanent, intensity: 3, period: seconds(30) },
             timeouts: Timeouts { start: seconds(10), drain: seconds(20), ..timeouts },
             memory: Some(1 << 30),

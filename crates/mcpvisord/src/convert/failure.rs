@@ -75,6 +75,34 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
             let kind = if timeout { ErrorKind::StartTimeout } else { ErrorKind::StartFailed };
             started(of(kind, format!("{named} could not be started"), session), failure)
         }
+        Failure::BreakerOpen { server, trying, retry_after, failure } => {
+            let server = server.map_or_else(|| "a server".to_owned(), |name| format!("server {name}"));
+            let now = if trying {
+                "another session is just trying it".to_owned()
+            } else {
+                format!("it is not started for another {} s", retry_after.as_secs_f64().ceil())
+            };
+            let last = failure.as_ref().map(|failure| format!("; the last time: {}", failure.message));
+            let object = ErrorObject::new(
+                ErrorKind::StartFailed,
+                format!(
+                    "the breaker of {server} is open, since its starts failed again and again: {now}{}",
+                    last.unwrap_or_default()
+                ),
+            );
+            let object = match &failure {
+                Some(failure) => object
+                    .with_all(start_failure(failure))
+                    .with("last_reason", failure.cause)
+                    .with("message", failure.message.as_str()),
+                None => object,
+            };
+            object
+                .with("reason", "breaker")
+                .with("breaker", if trying { "half_open" } else { "open" })
+                .with("retry_after_ms", milliseconds(retry_after))
+                .with("help", "mend what fails; `mcpvisor reload` closes every breaker at once")
+        }
         Failure::Quarantined { session } => of(
             ErrorKind::Quarantined,
             format!("processes of {named} could not be killed; its key stays blocked until they are gone"),

@@ -1,6 +1,6 @@
 //! Commands of a client's own: its environment, directory, umask and limits.
 use super::invalid;
-use crate::config::{Config, RestartPolicy};
+use crate::config::{BreakerOf, Config, RestartPolicy};
 use crate::peer::Peer;
 use mcpvisor_control::params::{Mode as WireMode, Restart as WireRestart, ServerDefinition, SessionOpen};
 use mcpvisor_control::{ErrorObject, Text};
@@ -123,6 +123,8 @@ pub(super) fn spec(
             (false, false) => Mode::Shared,
         },
         required: definition.required.unwrap_or(true),
+        significant: definition.significant.unwrap_or(false),
+        breaker: config.daemon.breaker.of == BreakerOf::All,
         restart: match definition.restart {
             None => policy.when,
             Some(WireRestart::Permanent) => Restart::Permanent,

@@ -1,7 +1,7 @@
 //! Servers of a profile: a clean environment, variables expanded.
 use super::invalid;
 use crate::config::expand::Expansion;
-use crate::config::{Config, Profile, Server};
+use crate::config::{BreakerOf, Config, Profile, Server};
 use crate::users::{self, User};
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_process::Credentials;
@@ -13,6 +13,13 @@ use std::path::PathBuf;
 
 /// Where the daemon itself has none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What `[daemon]` says of every server.
+#[derive(Debug, Clone, Copy)]
+struct Given {
+    max_line: usize,
+    breaker: bool,
+}
 
 /// The servers of a profile.
 pub(super) async fn specs(
@@ -29,9 +36,10 @@ pub(super) async fn specs(
         return Err(invalid(format!("profile {name} has no argument `{unknown}`"))
             .with("help", format!("it has these: {known}")));
     }
-    let (max_line, patience) = (config.daemon.max_line, profile.timeouts.start);
+    let breaker = config.daemon.breaker.of != BreakerOf::Nobody;
+    let (given, patience) = (Given { max_line: config.daemon.max_line, breaker }, profile.timeouts.start);
     let (name, profile, args) = (name.to_owned(), profile.clone(), args.clone());
-    let work = move || expand(&name, &profile, &args, credentials.as_ref(), max_line);
+    let work = move || expand(&name, &profile, &args, credentials.as_ref(), given);
     // Files, and the home folder, may lie on a mount that is dead: that holds up this open only, and not for ever.
     match tokio::time::timeout(patience, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(specs)) => specs,
@@ -51,13 +59,13 @@ fn expand(
     profile: &Profile,
     args: &BTreeMap<String, String>,
     credentials: Option<&Credentials>,
-    max_line: usize,
+    given: Given,
 ) -> Result<Vec<ServerSpec>, ErrorObject> {
     let credentials_directory = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
     let expansion =
         Expansion { args, env: |name| std::env::var_os(name), credentials: credentials_directory };
     let who = Who::of(credentials);
-    profile.servers.iter().map(|server| spec(name, server, &expansion, &who, credentials, max_line)).collect()
+    profile.servers.iter().map(|server| spec(name, server, &expansion, &who, credentials, given)).collect()
 }
 
 fn spec(
@@ -66,7 +74,7 @@ fn spec(
     expansion: &Expansion<'_>,
     who: &Who,
     credentials: Option<&Credentials>,
-    max_line: usize,
+    given: Given,
 ) -> Result<ServerSpec, ErrorObject> {
     let wrong = |error: String| invalid(format!("profile {profile}, server {}: {error}", server.name));
     let text = |template| expansion.expand(template).map_err(|error| wrong(error.to_string()));
@@ -107,6 +115,8 @@ fn spec(
         mode: server.mode,
         era: server.era,
         required: server.required,
+        significant: server.significant,
+        breaker: given.breaker,
         restart: server.restart.when,
         restart_intensity: server.restart.intensity,
         restart_period: server.restart.period,
@@ -114,7 +124,7 @@ fn spec(
         stdin_grace: server.timeouts.stdin_grace,
         term_grace: server.timeouts.term_grace,
         kill_wait: server.timeouts.kill_wait,
-        max_line,
+        max_line: given.max_line,
     })
 }
 

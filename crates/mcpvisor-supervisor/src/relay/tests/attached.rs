@@ -35,6 +35,8 @@ fn spec(name: &str) -> ServerSpec {
         era: EraChoice::Legacy,
         mode: Mode::Shared,
         required: true,
+        significant: false,
+        breaker: false,
         restart: Restart::Permanent,
         restart_intensity: 5,
         restart_period: Duration::from_secs(60),
