@@ -1,14 +1,16 @@
 //! The lifecycle of sessions as pure state machines.
 //!
-//! Three machines, one idea each: [`registry`] admits, blocks keys and joins closes; [`session`] takes a
+//! Three machines carry a session, one idea each: [`registry`] admits, blocks keys and joins closes; [`session`] takes a
 //! session from its first start to its end; [`server`] takes one server through launch, handshake, the stop
-//! ladder and restarts. Each is one `step(now, event) -> effects`. Time comes in as a [`Moment`], timers go
-//! out as `next_timeout()`. Nothing here reads a clock, does I/O or knows of threads.
+//! ladder and restarts. Beside them [`repeats`] carries out once what is asked for several times. Each is one
+//! `step(now, event) -> effects`. Time comes in as a [`Moment`], timers go out as `next_timeout()`. Nothing here reads a
+//! clock, does I/O or knows of threads.
 //!
 //! `docs/lifecycle.md` writes the machines as tables; a test holds the tables against this code.
 pub mod breaker;
 pub mod ids;
 pub mod registry;
+pub mod repeats;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
 #[cfg(not(feature = "seeded-bugs"))]

@@ -16,6 +16,7 @@ mod checks;
 mod controls;
 mod d_direct;
 mod e_trees;
+mod e_repeats;
 mod explore;
 mod histories;
 mod process;

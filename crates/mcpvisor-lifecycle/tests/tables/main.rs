@@ -8,6 +8,7 @@ mod breaker;
 mod parse;
 mod registry;
 mod registry_setup;
+mod repeats;
 mod server;
 mod server_setup;
 mod session;
