@@ -24,6 +24,7 @@ mod recovery;
 mod relay;
 mod reload;
 mod restarts;
+mod repeats;
 mod run;
 mod shapes;
 mod shared;

@@ -85,6 +85,9 @@ pub struct SessionClose {
     /// False: answers as soon as the teardown has begun.
     #[serde(default = "yes")]
     pub wait: bool,
+    /// A retry with the same id gets the first one's answer, whatever has the key by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// The requester's patience; the teardown goes on after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,

@@ -28,7 +28,7 @@ impl Clock {
         self.start.elapsed()
     }
 
-    fn instant(self, moment: Moment) -> Option<Instant> {
+    pub(crate) fn instant(self, moment: Moment) -> Option<Instant> {
         self.start.checked_add(std::time::Duration::from_micros(moment.0))
     }
 }

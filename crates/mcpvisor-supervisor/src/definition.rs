@@ -7,6 +7,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Variables that differ from shell to shell and tell a server nothing.
 const VOLATILE: [&[u8]; 4] = [b"_=", b"SHLVL=", b"OLDPWD=", b"WINDOWID="];
 
+/// Whether a variable, `NAME=VALUE`, says nothing of what is asked for.
+#[must_use]
+pub fn is_volatile(variable: &[u8]) -> bool {
+    VOLATILE.iter().any(|volatile| variable.starts_with(volatile))
+}
+
 /// A digest of everything that makes the session what it is. Direct sessions are each one of their own: their streams
 /// are their client's.
 pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
@@ -43,7 +49,7 @@ pub(crate) fn spec(server: &ServerSpec) -> SpecDigest {
 fn program(server: &ServerSpec, hash: &mut DefaultHasher) {
     (&server.program, &server.args, &server.cwd).hash(hash);
     for variable in &server.env {
-        if !VOLATILE.iter().any(|volatile| variable.to_bytes().starts_with(volatile)) {
+        if !is_volatile(variable.to_bytes()) {
             variable.hash(hash);
         }
     }

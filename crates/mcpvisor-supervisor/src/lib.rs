@@ -18,15 +18,18 @@ mod record;
 mod recovery;
 mod registry_actor;
 mod relay;
+mod repeats;
 mod server_actor;
 mod session_actor;
 mod stderr_log;
 mod supervisor;
 
 pub use api::*;
+pub use definition::is_volatile;
 pub use events::{Event, EventKind, EventLimits, EventStream, Field, Fields, Subject, Told};
 pub use mcpvisor_mcp::EraChoice;
 pub use mcpvisor_mcp::catalogue::Prefix;
+pub use repeats::{Done, Gone, NoAnswer, Repeat, Repeats, Undo};
 pub use supervisor::{AttachStreams, Attachable, Attachment, EventsWanted, Progress, Supervisor};
 
 #[cfg(test)]

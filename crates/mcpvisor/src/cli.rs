@@ -206,6 +206,9 @@ pub(crate) struct OpenArgs {
     /// Where the key is open: join, fail
     #[arg(long, value_name = "WHAT", default_value = "join", value_parser = if_open)]
     pub(crate) if_open: IfOpen,
+    /// Names the request: sent again with the same id, it gets the first one's answer, and is carried out once
+    #[arg(long, value_name = "ID")]
+    pub(crate) request_id: Option<String>,
     /// The command of a server that is named `main`
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -237,6 +240,9 @@ pub(crate) struct CloseArgs {
     /// Answer as soon as the teardown has begun
     #[arg(long)]
     pub(crate) no_wait: bool,
+    /// Names the close of one KEY: sent again with the same id, it gets the first one's answer, whatever has the key by then
+    #[arg(long, value_name = "ID", conflicts_with_all = ["all", "labels", "tenant"])]
+    pub(crate) request_id: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -154,6 +154,7 @@ fn close(daemon: &mut Connection, key: SessionKey) -> Result<CloseReport, Error>
         drain_ms: None,
         now: false,
         wait: true,
+        request_id: None,
         deadline_ms: None,
     };
     let results = ask(daemon, &params)?.results;

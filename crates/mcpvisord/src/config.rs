@@ -9,6 +9,7 @@ mod units;
 mod walk;
 
 use mcpvisor_lifecycle::registry::RegistryConfig;
+use mcpvisor_lifecycle::repeats::RepeatsConfig;
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_lifecycle::{BreakerConfig, ServerName};
 use mcpvisor_supervisor::{EraChoice, EventLimits, Prefix};
@@ -50,6 +51,9 @@ pub(crate) struct Daemon {
     /// In bytes; of each user's events.
     pub(crate) event_bytes: usize,
     pub(crate) breaker: Breaker,
+    /// Of one user.
+    pub(crate) request_ids: usize,
+    pub(crate) request_id_age: Duration,
     /// Users, besides the daemon's own, whose clients may run commands of their own.
     pub(crate) allow_commands: Vec<u32>,
     /// Permission bits of the socket.
@@ -169,6 +173,8 @@ impl Default for Daemon {
             events: 4096,
             event_bytes: 1 << 20,
             breaker: Breaker::default(),
+            request_ids: 1000,
+            request_id_age: Duration::from_secs(3600),
             allow_commands: Vec::new(),
             socket_mode: 0o600,
             log_level: tracing::Level::INFO,
@@ -272,7 +278,19 @@ impl Config {
     pub(crate) fn events(&self) -> EventLimits {
         EventLimits { events: self.daemon.events, bytes: self.daemon.event_bytes }
     }
+
+    /// How the answers of requests with an id are remembered.
+    pub(crate) fn repeats(&self) -> RepeatsConfig {
+        RepeatsConfig {
+            per_user: self.daemon.request_ids,
+            age: self.daemon.request_id_age,
+            grace: RETRY_GRACE,
+        }
+    }
 }
+
+/// How long an open with a request id, whose requester has vanished, waits for a retry.
+const RETRY_GRACE: Duration = Duration::from_secs(10);
 
 /// The most that is read of a configuration, in bytes: a file may have no end.
 const LARGEST_FILE: u64 = 16 << 20;

@@ -15,6 +15,7 @@ use leases::Leases;
 use mcpvisor_control::message::{error_response, response};
 use mcpvisor_control::{Call, ErrorKind, ErrorObject, Id, Message, method, params};
 use mcpvisor_failpoints::{self as failpoints, Gate};
+use mcpvisor_supervisor::Gone;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
@@ -65,6 +66,15 @@ impl Context {
             self.outbox.push(line);
         }
         Ok(())
+    }
+
+    /// How the requester has gone, if it has: it said that it wants no answer, or its connection has ended.
+    pub(crate) fn gone(&self) -> Option<Gone> {
+        if *self.cancelled.borrow() {
+            return Some(Gone::Cancelled);
+        }
+        // See `cancelled`.
+        self.cancelled.has_changed().is_err().then_some(Gone::Vanished)
     }
 
     /// The moment at which the requester's patience ends.

@@ -1,6 +1,7 @@
 //! What all connections share.
 use crate::budget::Budget;
 use crate::config::Config;
+use crate::dispatch::Answers;
 use crate::reload::{ReloadError, Reloaded, Reloader};
 use crate::rights::Rights;
 use mcpvisor_lifecycle::registry::Urgency;
@@ -22,6 +23,8 @@ struct Shared {
     settings: RwLock<Settings>,
     /// Of the bytes of all connections' requests.
     budget: Arc<Budget>,
+    /// Of requests that have an id.
+    answers: Answers,
     /// None of a private daemon, which reads no configuration.
     reloader: Option<Reloader>,
     /// A shutdown was asked for.
@@ -46,7 +49,9 @@ impl Daemon {
         ended: watch::Receiver<Option<usize>>,
     ) -> Self {
         let budget = Budget::new(config.daemon.max_input, config.daemon.max_input_per_user);
+        let answers = Answers::new(config.repeats());
         let shared = Shared {
+            answers,
             settings: RwLock::new(Settings { config, rights: Arc::new(rights) }),
             budget,
             reloader,
@@ -75,10 +80,16 @@ impl Daemon {
         &self.shared.budget
     }
 
+    /// Of requests that have an id.
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.shared.answers
+    }
+
     /// Takes a configuration into use: it holds for whatever is asked from now on.
     pub(crate) fn use_config(&self, config: Config) {
         let allow_commands = config.daemon.allow_commands.clone();
         self.supervisor.reconfigure(config.registry(), config.events());
+        self.shared.answers.reconfigure(config.repeats());
         self.shared.budget.limit(config.daemon.max_input, config.daemon.max_input_per_user);
         let mut settings = self.shared.settings.write().unwrap_or_else(PoisonError::into_inner);
         let rights = Rights { allow_commands, ..Rights::clone(&settings.rights) };

@@ -6,10 +6,12 @@ mod inspect;
 mod logs;
 mod open;
 mod progress;
+mod repeat;
 mod session;
 mod tools;
 
 pub(crate) use attach::{Attaching, begin as begin_attach};
+pub(crate) use repeat::Answers;
 
 use crate::connection::Context;
 use crate::convert;

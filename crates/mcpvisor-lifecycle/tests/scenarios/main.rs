@@ -15,8 +15,8 @@ mod checks;
 #[cfg(feature = "seeded-bugs")]
 mod controls;
 mod d_direct;
-mod e_trees;
 mod e_repeats;
+mod e_trees;
 mod explore;
 mod histories;
 mod process;

@@ -16,6 +16,9 @@ pub(crate) fn close(args: &CloseArgs, globals: &Globals) -> Done {
         [session] => format!("close session {session}"),
         _ => "close sessions".to_owned(),
     };
+    if args.request_id.is_some() && args.keys.len() != 1 {
+        return Err(Failure::usage(doing, "`--request-id` names the close of one session: name one KEY"));
+    }
     let mut wire = Wire::connect(&doing, globals)?;
     let sessions = if args.keys.is_empty() { chosen(&mut wire, args, globals)? } else { args.keys.clone() };
     let requests: Vec<_> = sessions
@@ -27,6 +30,7 @@ pub(crate) fn close(args: &CloseArgs, globals: &Globals) -> Done {
             drain_ms: args.drain.map(millis),
             now: args.now,
             wait: !args.no_wait,
+            request_id: args.request_id.clone(),
             deadline_ms: deadline_ms(globals),
         })
         .collect();

@@ -81,6 +81,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         wait: !args.no_wait,
         if_closing: args.if_closing,
         if_open: args.if_open,
+        request_id: args.request_id.clone(),
         deadline_ms: deadline_ms(globals),
         ..SessionOpen::default()
     };

@@ -28,6 +28,8 @@ pub(crate) const DAEMON: Kind = Kind {
         "breaker_failures",
         "breaker_period",
         "breaker_wait",
+        "request_ids",
+        "request_id_age",
         "allow_commands",
         "socket_mode",
         "log_level",

@@ -106,6 +106,8 @@ fn daemon(section: &Section<'_>) -> Daemon {
     let bytes = section.get("event_bytes").and_then(|item| item.size(0..=1 << 30));
     set(&mut daemon.event_bytes, bytes.and_then(|size| usize::try_from(size).ok()));
     breaker(section, &mut daemon.breaker);
+    set(&mut daemon.request_ids, section.get("request_ids").and_then(|item| item.count(1..=MOST_SESSIONS)));
+    set(&mut daemon.request_id_age, section.get("request_id_age").and_then(|item| item.duration()));
     if let Some(items) = section.get("allow_commands").and_then(|item| item.items()) {
         let uids = items.iter().filter_map(|item| item.number(0..=u64::from(u32::MAX - 1)));
         daemon.allow_commands = uids.filter_map(|uid| u32::try_from(uid).ok()).collect();

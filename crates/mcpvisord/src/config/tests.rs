@@ -34,6 +34,8 @@ breaker = "all"
 breaker_failures = 2
 breaker_period = "1m"
 breaker_wait = "5s"
+request_ids = 6
+request_id_age = "5m"
 allow_commands = [1000, 1001]
 socket_mode = "0666"
 log_level = "debug"
@@ -85,6 +87,8 @@ processes = 64
                 period: Duration::from_secs(60),
                 wait: Duration::from_secs(5),
             },
+            request_ids: 6,
+            request_id_age: Duration::from_secs(300),
             allow_commands: vec![1000, 1001],
             socket_mode: 0o666,
             log_level: tracing::Level::DEBUG,

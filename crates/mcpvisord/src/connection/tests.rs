@@ -127,7 +127,9 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
         ("session/open", json!({"idle_ms":1}), "unsupported"),
         ("session/open", json!({"parent":"x"}), "invalid_request"),
         ("session/open", json!({"lease":"pid:1"}), "unsupported"),
-        ("session/open", json!({"request_id":"x"}), "unsupported"),
+        ("session/open", json!({"request_id":"x"}), "invalid_request"),
+        ("session/open", json!({"request_id":"","profile":"nope"}), "invalid_request"),
+        ("session/open", json!({"request_id":"x","wait":false,"lease":"connection"}), "invalid_request"),
         (
             "session/open",
             json!({"relay":{"descriptors":["stdin","stdout"]},"servers":[{"name":"a","command":["x"]}]}),

@@ -1,15 +1,19 @@
 //! Opening a session.
+use super::repeat::{self, Asked, Worked};
 use crate::connection::Context;
 use crate::convert;
+use crate::daemon::Daemon;
+use crate::peer::Peer;
 use crate::resolve;
 use crate::wire::Descriptors;
 use mcpvisor_control::params::{IfClosing as WireIfClosing, IfOpen as WireIfOpen, SessionOpen};
 use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
-use mcpvisor_lifecycle::{KeyRef, SessionId, SessionKey};
-use mcpvisor_supervisor::{Failure, OpenRequest, Opened};
+use mcpvisor_lifecycle::{Generation, KeyRef, SessionId, SessionKey, Uid};
+use mcpvisor_supervisor::{Failure, OpenRequest, Opened, Undo};
 use std::sync::PoisonError;
+use std::time::Instant;
 
 /// The most labels of a session, and the longest of their names and values, in bytes.
 const MOST_LABELS: usize = 64;
@@ -22,19 +26,60 @@ pub(super) async fn open(
 ) -> Result<results::Opened, ErrorObject> {
     failpoints::pass(Gate::OpenDispatched).await;
     for_later(&params)?;
-    let daemon = &context.daemon;
-    let uid = daemon.rights().owner(&context.peer, params.user)?;
+    let uid = context.daemon.rights().owner(&context.peer, params.user)?;
     labels(&params)?;
+    if params.request_id.is_some() {
+        return again(context, uid, params).await;
+    }
+    let (wait, lease, parent) = (params.wait, params.lease, params.parent.clone());
+    let deadline = context.deadline(params.deadline_ms);
+    let request = prepare(&context.daemon, &context.peer, uid, params, descriptors, deadline).await?;
+    let (key, of_shim) = (request.key.key.clone(), request.direct.is_some());
+    let daemon = &context.daemon;
+    let opened = if wait {
+        // Dropping this future, when the requester gives up or goes away, cancels the open.
+        hold(&context, lease, wait, context.daemon.supervisor.open(request).await)
+    } else {
+        // This one goes on without its requester, who may be gone before it is even admitted; its lease then ends at once.
+        let context = context.clone();
+        let work = async move { hold(&context, lease, wait, context.daemon.supervisor.open(request).await) };
+        tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
+    };
+    let opened = opened.map_err(|failure| convert::open_error(failure, &key, parent.as_ref()));
+    audit(&context, &key, &opened);
+    let opened = opened?;
+    // The shim can kill what is left should this daemon die without a word.
+    let session = SessionId { uid, generation: opened.session.generation };
+    let mut unanswered = Unanswered { context: &context, session, armed: opened.created && wait };
+    let kill = if of_shim { daemon.supervisor.kill_file(session).await } else { None };
+    unanswered.armed = false;
+    let kill_descriptor = kill.is_some();
+    *context.gift.lock().unwrap_or_else(PoisonError::into_inner) = kill;
+    Ok(results::Opened {
+        session: convert::session(&opened.session),
+        created: opened.created,
+        kill_descriptor,
+    })
+}
+
+/// What is to be opened, with all variables resolved.
+async fn prepare(
+    daemon: &Daemon,
+    peer: &Peer,
+    uid: Uid,
+    params: SessionOpen,
+    descriptors: Descriptors,
+    deadline: Option<Instant>,
+) -> Result<OpenRequest, ErrorObject> {
     let direct = resolve::streams(&params, descriptors)?;
-    let resolved = resolve::servers(&daemon.config(), &daemon.rights(), &context.peer, uid, &params).await?;
+    let resolved = resolve::servers(&daemon.config(), &daemon.rights(), peer, uid, &params).await?;
     failpoints::pass(Gate::OpenResolved).await;
     let key = match &params.key {
         Some(key) => convert::key_name(key),
         None => made_up()?,
     };
-    let (wait, lease, of_shim) = (params.wait, params.lease, direct.is_some());
-    let request = OpenRequest {
-        key: KeyRef { uid, key: key.clone() },
+    Ok(OpenRequest {
+        key: KeyRef { uid, key },
         tenant: params.tenant.as_ref().map(convert::tenant_name),
         parent: params.parent.as_ref().map(convert::key_name),
         labels: params.labels,
@@ -50,34 +95,66 @@ pub(super) async fn open(
             WireIfOpen::Join => IfOpen::Join,
             WireIfOpen::Fail => IfOpen::Fail,
         },
-        wait,
+        wait: params.wait,
+        deadline,
+        lease: params.lease.to_string(),
+    })
+}
+
+/// An open with an id: carried out once, by a task of its own, for whoever sends it.
+async fn again(context: Context, uid: Uid, params: SessionOpen) -> Result<results::Opened, ErrorObject> {
+    let invalid = |message| Err(ErrorObject::new(ErrorKind::InvalidRequest, message));
+    if params.direct.is_some() || params.relay.is_some() {
+        return invalid("an open that comes with descriptors can't be sent again: it takes no request id");
+    }
+    let (wait, lease) = (params.wait, params.lease);
+    if !wait && lease == Lease::Connection {
+        return invalid("an open with a request id and the lease of a connection must wait for its answer");
+    }
+    let asked = Asked {
+        id: params.request_id.clone().unwrap_or_default(),
+        owner: uid,
+        goes_on: !wait,
         deadline: context.deadline(params.deadline_ms),
-        lease: lease.to_string(),
     };
-    let opened = if wait {
-        // Dropping this future, when the requester gives up or goes away, cancels the open.
-        hold(&context, lease, wait, context.daemon.supervisor.open(request).await)
-    } else {
-        // This one goes on without its requester, who may be gone before it is even admitted; its lease then ends at once.
-        let context = context.clone();
-        let work = async move { hold(&context, lease, wait, context.daemon.supervisor.open(request).await) };
-        tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
+    // Each requester that waits has a patience of its own.
+    let deadline = asked.deadline.filter(|_| !wait);
+    let (worker, asks) = (context.clone(), params.clone());
+    let work = async move { carry_out(&worker, uid, asks, deadline).await };
+    let opened: results::Opened = repeat::once(&context, asked, &params, work).await?;
+    // In the step in which the answer is taken: see `hold`.
+    if opened.created && lease == Lease::Connection {
+        context.leases.add(SessionId { uid, generation: Generation(opened.session.generation) });
+    }
+    Ok(opened)
+}
+
+async fn carry_out(
+    context: &Context,
+    uid: Uid,
+    params: SessionOpen,
+    deadline: Option<Instant>,
+) -> Worked<results::Opened> {
+    let (none, parent) = (Descriptors::default(), params.parent.clone());
+    let request = match prepare(&context.daemon, &context.peer, uid, params, none, deadline).await {
+        Ok(request) => request,
+        Err(error) => return (Err(error), None),
     };
-    let opened = opened.map_err(|failure| convert::open_error(failure, &key, params.parent.as_ref()));
-    audit(&context, &key, &opened);
-    let opened = opened?;
-    // The shim can kill what is left should this daemon die without a word.
-    let session = SessionId { uid, generation: opened.session.generation };
-    let mut unanswered = Unanswered { context: &context, session, armed: opened.created && wait };
-    let kill = if of_shim { daemon.supervisor.kill_file(session).await } else { None };
-    unanswered.armed = false;
-    let kill_descriptor = kill.is_some();
-    *context.gift.lock().unwrap_or_else(PoisonError::into_inner) = kill;
-    Ok(results::Opened {
+    let (key, wait) = (request.key.key.clone(), request.wait);
+    let opened = context.daemon.supervisor.open(request).await;
+    let opened = opened.map_err(|failure| convert::open_error(failure, &key, parent.as_ref()));
+    audit(context, &key, &opened);
+    let undo = opened.as_ref().ok().filter(|opened| opened.created && wait).map(|opened| -> Undo {
+        let session = SessionId { uid, generation: opened.session.generation };
+        let supervisor = context.daemon.supervisor.clone();
+        Box::new(move || supervisor.lease_ended(session))
+    });
+    let answer = opened.map(|opened| results::Opened {
         session: convert::session(&opened.session),
         created: opened.created,
-        kill_descriptor,
-    })
+        kill_descriptor: false,
+    });
+    (answer, undo)
 }
 
 /// A session that is open and that its requester has not been told of. One that gives up before has cancelled the open.
@@ -129,8 +206,8 @@ fn for_later(params: &SessionOpen) -> Result<(), ErrorObject> {
     if params.idle_ms.is_some() {
         return refuse("an end for idleness (idle_ms)");
     }
-    if params.request_id.is_some() {
-        return refuse("a request that can be repeated (request_id)");
+    if params.parent.is_some() {
+        return refuse("a parent session (parent)");
     }
     Ok(())
 }

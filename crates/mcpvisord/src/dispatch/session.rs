@@ -1,4 +1,5 @@
 //! Closing, waiting, killing again.
+use super::repeat::{self, Asked};
 use super::target;
 use crate::connection::Context;
 use crate::convert;
@@ -20,8 +21,19 @@ pub(super) async fn close(
     let (uid, pid) = (context.peer.uid, context.peer.pid);
     tracing::info!(session = %params.key, generation = params.generation, uid, pid, now = params.now, "close asked for");
     let deadline = context.deadline(params.deadline_ms);
-    let closed = context.daemon.supervisor.close(target.clone(), options, params.wait, deadline).await;
-    report(closed, &params.key, &target)
+    let supervisor = context.daemon.supervisor.clone();
+    let (key, wait) = (params.key.clone(), params.wait);
+    let Some(id) = params.request_id.clone() else {
+        let closed = supervisor.close(target.clone(), options, wait, deadline).await;
+        return report(closed, &key, &target);
+    };
+    // The work outlasts each requester's patience, as the teardown does.
+    let asked = Asked { id, owner: target.key.uid, goes_on: true, deadline };
+    let work = async move {
+        let closed = supervisor.close(target.clone(), options, wait, None).await;
+        (report(closed, &key, &target), None)
+    };
+    repeat::once(&context, asked, &params, work).await
 }
 
 pub(super) async fn kill(
