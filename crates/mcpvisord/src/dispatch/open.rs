@@ -206,9 +206,6 @@ fn for_later(params: &SessionOpen) -> Result<(), ErrorObject> {
     if params.idle_ms.is_some() {
         return refuse("an end for idleness (idle_ms)");
     }
-    if params.parent.is_some() {
-        return refuse("a parent session (parent)");
-    }
     Ok(())
 }
 
