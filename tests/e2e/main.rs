@@ -15,6 +15,7 @@ mod frozen;
 mod guarantees;
 mod guards;
 mod histories;
+mod hooks;
 mod killed;
 mod lifecycle;
 mod lossless;

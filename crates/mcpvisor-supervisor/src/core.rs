@@ -1,6 +1,7 @@
 //! What the actors share, and what is still there when one of them is lost.
 use crate::clock::Clock;
 use crate::events::{EventKind, Events};
+use crate::hooks::Hooks;
 use crate::record::{SessionRecord, lock};
 use crate::registry_actor::RegistryMsg;
 use mcpvisor_lifecycle::registry::{RegistryConfig, RegistryEvent};
@@ -56,6 +57,7 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
     pub(crate) events: Events,
+    pub(crate) hooks: Hooks,
     /// The registry's actor; another one after a loss.
     pub(crate) registry: watch::Sender<Option<ActorRef<RegistryMsg>>>,
     /// The number of sessions left, once a shutdown is complete.
@@ -69,12 +71,18 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: RegistryConfig, containment: Containment, events: Events) -> Self {
+    pub(crate) fn new(
+        config: RegistryConfig,
+        containment: Containment,
+        events: Events,
+        hooks: Hooks,
+    ) -> Self {
         Self {
             containment,
             clock: Clock::start(),
             counters: Counters::default(),
             events,
+            hooks,
             registry: watch::Sender::new(None),
             finished: watch::Sender::new(None),
             for_good: Mutex::default(),
@@ -116,10 +124,10 @@ impl Core {
         self.tell(event);
         // Behind it: whoever reads of the fence, and opens, is refused.
         if first {
-            self.events.publish_to_all(EventKind::DaemonDraining, Vec::new());
+            self.events.publish_to_all(EventKind::DaemonDraining, &Vec::new());
         }
         if let Some(urgency) = urgency {
-            self.events.publish_to_all(EventKind::DaemonShutdown, vec![("urgency", urgency.into())]);
+            self.events.publish_to_all(EventKind::DaemonShutdown, &vec![("urgency", urgency.into())]);
         }
     }
 

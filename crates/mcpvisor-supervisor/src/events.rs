@@ -24,6 +24,7 @@ use field::fields_cost;
 use mcpvisor_lifecycle::{Generation, ServerName, SessionKey, Uid};
 use ring::Ring;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 use tokio::sync::watch;
@@ -83,10 +84,24 @@ pub(crate) type Terminal = Arc<OnceLock<Arc<Event>>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Events(Arc<Mutex<State>>);
 
-#[derive(Debug)]
+/// Hears each event as it is published; must be quick, and must not publish.
+pub(crate) type Listener = Box<dyn Fn(Uid, &Arc<Event>) + Send + Sync>;
+
 struct State {
     limits: EventLimits,
     users: BTreeMap<Uid, User>,
+    /// The daemon's own.
+    daemon: Uid,
+    listener: Option<Listener>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("limits", &self.limits)
+            .field("users", &self.users)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -99,12 +114,18 @@ struct User {
 impl Events {
     /// `daemon` is told of the daemon from the first moment; other users are from when they first have an event or ask for some.
     pub(crate) fn new(limits: EventLimits, daemon: Uid) -> Self {
-        Self(Arc::new(Mutex::new(State { limits, users: BTreeMap::from([(daemon, User::default())]) })))
+        let users = BTreeMap::from([(daemon, User::default())]);
+        Self(Arc::new(Mutex::new(State { limits, users, daemon, listener: None })))
     }
 
     /// New limits; they hold from the next event on.
     pub(crate) fn set_limits(&self, limits: EventLimits) {
         lock(&self.0).limits = limits;
+    }
+
+    /// Lets someone hear of all users' events, and of the daemon's once.
+    pub(crate) fn listen(&self, listener: Listener) {
+        lock(&self.0).listener = Some(listener);
     }
 
     /// Publishes an event of one user's.
@@ -114,6 +135,7 @@ impl Events {
         let user = state.users.entry(uid).or_default();
         let event = user.publish(limits, kind, subject, data);
         user.wake();
+        state.tell(uid, &event);
         event
     }
 
@@ -130,17 +152,34 @@ impl Events {
         let limits = state.limits;
         let user = state.users.entry(uid).or_default();
         // Before anyone is woken, and before anyone can read it. There is one: the final state is written once.
-        let _ = last.set(user.publish(limits, kind, subject, data));
+        let event = user.publish(limits, kind, subject, data);
+        let _ = last.set(Arc::clone(&event));
         user.wake();
+        state.tell(uid, &event);
     }
 
     /// Publishes an event of the daemon's, to every user.
-    pub(crate) fn publish_to_all(&self, kind: EventKind, data: Fields) {
+    pub(crate) fn publish_to_all(&self, kind: EventKind, data: &Fields) {
         let mut state = lock(&self.0);
-        let limits = state.limits;
-        for user in state.users.values_mut() {
-            user.publish(limits, kind, Subject::default(), data.clone());
+        let (limits, daemon) = (state.limits, state.daemon);
+        let mut told = None;
+        for (uid, user) in &mut state.users {
+            let event = user.publish(limits, kind, Subject::default(), data.clone());
             user.wake();
+            if *uid == daemon {
+                told = Some(event);
+            }
+        }
+        if let Some(event) = told {
+            state.tell(daemon, &event);
+        }
+    }
+}
+
+impl State {
+    fn tell(&self, uid: Uid, event: &Arc<Event>) {
+        if let Some(listener) = &self.listener {
+            listener(uid, event);
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::certificate;
 use crate::core::Core;
 use crate::definition;
 use crate::events::{EventKind, EventLimits, Events};
+use crate::hooks::{HookSet, Hooks, is_hook};
 use crate::record::{SessionRecord, scope_name};
 use crate::recovery;
 use crate::registry_actor::{self, RegistryMsg, Reply};
@@ -67,7 +68,8 @@ impl Supervisor {
     /// `internal`, where the registry's actor could not be started.
     pub async fn start(config: SupervisorConfig, containment: Containment) -> Result<Self, Failure> {
         let events = Events::new(config.events, config.user);
-        let core = Arc::new(Core::new(config.registry, containment, events));
+        let hooks = Hooks::start(&events, containment.clone(), config.user);
+        let core = Arc::new(Core::new(config.registry, containment, events, hooks));
         recovery::take_over(&core, config.kill_wait);
         let mut registry = core.registry.subscribe();
         tokio::spawn(registry_actor::keep(Arc::clone(&core)));
@@ -286,10 +288,16 @@ impl Supervisor {
         let mut counters = self.core.counters.all();
         counters.insert("facts_dropped", dropped);
         counters.insert("breakers_open", open_breakers);
+        counters.extend(self.core.hooks.counters());
         Ok(StatusView {
             counts,
             draining,
-            processes: self.all_processes(None).await.len(),
+            processes: self
+                .all_processes(None)
+                .await
+                .iter()
+                .filter(|process| !is_hook(&process.scope))
+                .count(),
             containment: self.core.containment.kind(),
             uptime: self.core.clock.uptime(),
             counters,
@@ -424,12 +432,22 @@ impl Supervisor {
         left.ok().and_then(|left| *left).unwrap_or(0)
     }
 
+    /// The hooks that run from now on.
+    pub fn use_hooks(&self, hooks: HookSet) {
+        self.core.hooks.set(hooks);
+    }
+
+    /// Lets hooks that wait or run come to their ends for at most `grace`, and kills the rest. To be called when all else is done.
+    pub async fn end_hooks(&self, grace: Duration) {
+        self.core.hooks.end(grace).await;
+    }
+
     /// A reload's new limits; they bind what is admitted, and what is kept, from now on.
     pub fn reconfigure(&self, config: RegistryConfig, events: EventLimits) {
         self.core.set_config(config.clone());
         self.core.tell(RegistryEvent::Reconfigure(config));
         self.core.events.set_limits(events);
-        self.core.events.publish_to_all(EventKind::DaemonReloaded, Vec::new());
+        self.core.events.publish_to_all(EventKind::DaemonReloaded, &Vec::new());
     }
 }
 

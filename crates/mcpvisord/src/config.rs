@@ -1,5 +1,6 @@
 //! The configuration: what may be set, with its defaults, and how a file becomes it.
 pub(crate) mod expand;
+mod hooks;
 pub(crate) mod keys;
 mod problem;
 mod read;
@@ -14,6 +15,7 @@ use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_lifecycle::{BreakerConfig, ServerName};
 use mcpvisor_supervisor::{EraChoice, EventLimits, Prefix};
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +30,7 @@ pub(crate) struct Config {
     pub(crate) daemon: Daemon,
     pub(crate) timeouts: Timeouts,
     pub(crate) profiles: BTreeMap<String, Profile>,
+    pub(crate) hooks: Vec<Hook>,
     /// Keys that are right and that this version does not heed, each with its place: told at the start.
     pub(crate) unheeded: Vec<String>,
 }
@@ -148,6 +151,19 @@ pub(crate) struct Server {
     pub(crate) processes: Option<u64>,
     /// The most calls in flight; none: as many as a connection takes.
     pub(crate) max_in_flight: Option<usize>,
+}
+
+/// `[[hooks]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hook {
+    pub(crate) name: String,
+    /// Kinds of events, or beginnings of them with a `*` behind; at least one.
+    pub(crate) on: Vec<String>,
+    pub(crate) command: CString,
+    pub(crate) args: Vec<CString>,
+    pub(crate) env: BTreeMap<String, CString>,
+    /// Not zero.
+    pub(crate) timeout: Duration,
 }
 
 /// When a server is started again, and how often at most.

@@ -2,6 +2,7 @@
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::dispatch::Answers;
+use crate::hooks;
 use crate::reload::{ReloadError, Reloaded, Reloader};
 use crate::rights::Rights;
 use mcpvisor_lifecycle::registry::Urgency;
@@ -88,6 +89,7 @@ impl Daemon {
     /// Takes a configuration into use: it holds for whatever is asked from now on.
     pub(crate) fn use_config(&self, config: Config) {
         let allow_commands = config.daemon.allow_commands.clone();
+        self.supervisor.use_hooks(hooks::set(&config, &self.rights().instance));
         self.supervisor.reconfigure(config.registry(), config.events());
         self.shared.answers.reconfigure(config.repeats());
         self.shared.budget.limit(config.daemon.max_input, config.daemon.max_input_per_user);

@@ -13,6 +13,7 @@ mod daemon;
 mod dispatch;
 mod doctor;
 mod escape;
+mod hooks;
 mod limits;
 mod log;
 mod outbox;

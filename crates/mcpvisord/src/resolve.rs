@@ -3,6 +3,7 @@ mod own;
 mod profile;
 mod streams;
 
+pub(crate) use profile::{entry, own_environment};
 pub(crate) use streams::{attached, streams};
 
 use crate::config::Config;

@@ -7,7 +7,7 @@ use crate::rights::Rights;
 use crate::signals::{Caught, Signal, Signals};
 use crate::socket::Listening;
 use crate::systemd::{self, Never};
-use crate::{limits, log, server};
+use crate::{hooks, limits, log, server};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::Uid;
 use mcpvisor_lifecycle::registry::Urgency;
@@ -28,6 +28,9 @@ const QUARANTINED: u8 = 8;
 
 /// How long the end waits for work that hangs in the kernel, such as the reading of a profile's file.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long hooks that wait or run have at the end, before they are killed.
+const HOOK_GRACE: Duration = Duration::from_secs(5);
 
 /// Why the daemon could not start.
 #[derive(Debug)]
@@ -137,6 +140,11 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
             never = heed(&daemon, &signals, OnHangUp::Reload) => match never {},
             never = systemd::keep_told(&daemon) => match never {},
         };
+        // The end of the sessions is told and answered; their hooks have a little time more, unless someone is in a hurry.
+        tokio::select! {
+            () = daemon.supervisor.end_hooks(HOOK_GRACE) => {}
+            _ = signals.next() => daemon.supervisor.end_hooks(Duration::ZERO).await,
+        }
         drop(ended);
         Ok(left)
     });
@@ -237,6 +245,7 @@ pub(crate) async fn supervise(
     )
     .await
     .map_err(|error| StartError::new("start the supervision tree", error))?;
+    supervisor.use_hooks(hooks::set(&config, &rights.instance));
     let (end, ended) = watch::channel(None);
     let finished = supervisor.clone();
     let watcher = tokio::spawn(async move {

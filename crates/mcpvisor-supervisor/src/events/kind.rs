@@ -51,6 +51,8 @@ kinds! {
     ServerStopped = "server.stopped",
     /// A server has failed, and is not started again.
     ServerFailed = "server.failed",
+    /// A hook has ended, one way or another.
+    HookEnded = "hook.ended",
     /// The daemon admits nothing more.
     DaemonDraining = "daemon.draining",
     /// The daemon tears everything down; again where it is urged on.

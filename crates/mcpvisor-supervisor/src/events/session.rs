@@ -104,7 +104,7 @@ impl SessionRecord {
                 ]),
                 ServerState::Stopping => data.push(("pid", live.pid.into())),
                 ServerState::Stopped => {
-                    data.extend([("stage", live.stage.into()), ("exit", live.exit.into())])
+                    data.extend([("stage", live.stage.into()), ("exit", live.exit.into())]);
                 }
                 ServerState::Backoff | ServerState::Failed => {
                     data.extend(live.failure.as_ref().into_iter().flat_map(|failure| failed(failure, false)));

@@ -124,7 +124,7 @@ fn a_key_has_its_own_events() {
     for (key, generation) in [("a", 1), ("b", 2), ("a", 3)] {
         events.publish(ME, EventKind::SessionReady, subject(key, generation), Vec::new());
     }
-    events.publish_to_all(EventKind::DaemonDraining, Vec::new());
+    events.publish_to_all(EventKind::DaemonDraining, &Vec::new());
     let key = SessionKey::new("a").unwrap();
     let of = |generation| Wanted { key: Some(key.clone()), generation, ..all() };
     assert_eq!(drained(&mut events.read(ME, of(None))), [(1, 0), (3, 0)]);
@@ -144,7 +144,7 @@ fn g40_each_user_has_numbers_of_its_own() {
     assert_eq!(drained(&mut mine), [(1, 0)]);
     happen(&events, ME, 1);
     assert_eq!(drained(&mut mine), [(2, 0)]);
-    events.publish_to_all(EventKind::DaemonDraining, Vec::new());
+    events.publish_to_all(EventKind::DaemonDraining, &Vec::new());
     assert_eq!(drained(&mut mine), [(3, 0)], "what the daemon does is told to each, in its own numbers");
     assert_eq!(drained(&mut others).last(), Some(&(1001, 0)));
 }

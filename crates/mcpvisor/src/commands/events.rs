@@ -30,7 +30,7 @@ pub(crate) fn events(args: &EventsArgs, globals: &Globals) -> Done {
     let answer = wire.call(&doing, &request)?;
     if globals.json {
         let raw: RawEvents = serde_json::from_str(answer.raw.get()).map_err(|error| bad(&doing, &error))?;
-        raw.events.iter().for_each(|event| output::json(event));
+        raw.events.iter().for_each(output::json);
     } else {
         output::text(&answer.value.events.iter().map(|event| shown(event, globals)).collect::<String>());
     }

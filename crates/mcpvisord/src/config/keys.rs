@@ -8,7 +8,8 @@ pub(crate) struct Kind {
     pub(crate) keys: &'static [&'static str],
 }
 
-pub(crate) const ROOT: Kind = Kind { heading: "The file", keys: &["daemon", "timeouts", "profiles"] };
+pub(crate) const ROOT: Kind =
+    Kind { heading: "The file", keys: &["daemon", "timeouts", "profiles", "hooks"] };
 
 pub(crate) const DAEMON: Kind = Kind {
     heading: "[daemon]",
@@ -69,8 +70,11 @@ pub(crate) const SERVER: Kind = Kind {
 pub(crate) const LIMITS: Kind =
     Kind { heading: "[profiles.PROFILE.servers.SERVER.limits]", keys: &["memory", "processes"] };
 
+pub(crate) const HOOK: Kind =
+    Kind { heading: "[[hooks]]", keys: &["name", "on", "command", "args", "env", "timeout"] };
+
 /// All of them.
-pub(crate) const ALL: [&Kind; 6] = [&ROOT, &DAEMON, &TIMEOUTS, &PROFILE, &SERVER, &LIMITS];
+pub(crate) const ALL: [&Kind; 7] = [&ROOT, &DAEMON, &TIMEOUTS, &PROFILE, &SERVER, &LIMITS, &HOOK];
 
 /// What to say of a key that is not one of the section's.
 pub(crate) fn advice(kind: &Kind, wrong: &str) -> String {

@@ -1,4 +1,5 @@
 //! From the parsed text to the typed configuration.
+use super::hooks::hooks;
 use super::keys;
 use super::problem::{Problem, place};
 use super::walk::{Item, Section, Walk};
@@ -72,11 +73,12 @@ fn config(root: &Section<'_>) -> Config {
             profiles.insert(name, profile(&section, timeouts));
         }
     }
-    Config { daemon, timeouts, profiles, unheeded: Vec::new() }
+    let hooks = root.get("hooks").as_ref().map(hooks).unwrap_or_default();
+    Config { daemon, timeouts, profiles, hooks, unheeded: Vec::new() }
 }
 
 /// Puts a good value in the place of the default; a bad one has been told.
-fn set<T>(place: &mut T, value: Option<T>) {
+pub(super) fn set<T>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }

@@ -65,6 +65,16 @@ timeouts = { start = "10s" }
 [profiles.p.servers.s.limits]
 memory = "1G"
 processes = 64
+[[hooks]]
+name = "tell"
+on = ["session.*", "server.failed"]
+command = "/bin/tell"
+args = ["$it"]
+env = { A = "b" }
+timeout = "7s"
+[[hooks]]
+on = ["*"]
+command = "log"
 "#;
     let config = Config::parse("x", text).unwrap();
     assert_eq!(
@@ -103,6 +113,28 @@ processes = 64
         kill_wait: seconds(5),
     };
     assert_eq!(config.timeouts, timeouts);
+    let text = |text: &str| std::ffi::CString::new(text).unwrap();
+    assert_eq!(
+        config.hooks,
+        [
+            Hook {
+                name: "tell".into(),
+                on: vec!["session.*".into(), "server.failed".into()],
+                command: text("/bin/tell"),
+                args: vec![text("$it")],
+                env: [("A".to_owned(), text("b"))].into(),
+                timeout: seconds(7),
+            },
+            Hook {
+                name: "hooks[1]".into(),
+                on: vec!["*".into()],
+                command: text("log"),
+                args: Vec::new(),
+                env: [].into(),
+                timeout: seconds(30),
+            },
+        ]
+    );
     let profile = &config.profiles["p"];
     assert_eq!(profile.timeouts, Timeouts { drain: seconds(20), ..timeouts });
     assert_eq!(
@@ -313,4 +345,13 @@ fn the_room_for_input_is_at_least_one_longest_line() {
 fn a_file_without_an_end_is_refused() {
     let error = Config::load(Path::new("/dev/zero")).unwrap_err().to_string();
     assert_eq!(error, "failed to read /dev/zero: it has more than 16 MiB");
+}
+
+#[test]
+fn a_hook_that_would_never_run_is_an_error() {
+    let text = "[[hooks]]\non = [\"session.close\", \"hook.ended\", \"tool.*\"]\ncommand = \"\"\n[[hooks]]\ncommand = \"x\"\ntimeout = \"0s\"\n";
+    let told: Vec<_> = errors(text).into_iter().map(|(line, _, message)| (line, message)).collect();
+    assert_eq!(told.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 2, 2, 3, 4, 6], "{told:#?}");
+    assert!(told[0].1.contains("`session.close` is no kind of event"), "{told:#?}");
+    assert!(told[4].1.contains("`on` is missing"), "{told:#?}");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// The names of what has changed: first what holds at once, then what holds after a restart.
 pub(super) fn between(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) {
-    let Config { daemon, timeouts, profiles, unheeded: _ } = old;
+    let Config { daemon, timeouts, profiles, hooks, unheeded: _ } = old;
     // Every key is named here, so that a new one can't be forgotten.
     let Daemon {
         max_sessions,
@@ -48,6 +48,7 @@ pub(super) fn between(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) 
         ("timeouts.stdin_grace", *stdin_grace != at.stdin_grace),
         ("timeouts.term_grace", *term_grace != at.term_grace),
         ("timeouts.kill_wait", *kill_wait != at.kill_wait),
+        ("hooks", *hooks != new.hooks),
     ];
     let fixed = [
         ("daemon.containment", *containment != to.containment),

@@ -128,8 +128,14 @@ fn spec(
     })
 }
 
-fn entry(name: &OsStr, value: &OsStr) -> Option<CString> {
+/// `NAME=VALUE`; none where it holds a NUL.
+pub(crate) fn entry(name: &OsStr, value: &OsStr) -> Option<CString> {
     CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+}
+
+/// What programs of the configuration get that run as the daemon does.
+pub(crate) fn own_environment() -> BTreeMap<OsString, OsString> {
+    Who::of(None).environment()
 }
 
 /// The user that the servers run as.
