@@ -17,6 +17,7 @@ mod guards;
 mod histories;
 mod hooks;
 mod killed;
+mod leases;
 mod lifecycle;
 mod lossless;
 mod many;

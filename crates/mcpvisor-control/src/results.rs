@@ -133,6 +133,9 @@ pub struct Session {
     pub created_at: String,
     /// What ends it: `none`, `connection`, `pid:N`.
     pub lease: String,
+    /// When its time to live is over; left out where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
     /// How many clients are attached.
     pub attached: Option<u64>,
     /// How many calls are in flight.

@@ -2,12 +2,14 @@
 //!
 //! It starts its servers, says when the required ones are ready, and wishes to be closed when it can't go on. Its
 //! teardown begins with the registry's close and with nothing else, so that there is one way into it (G15).
+mod limits;
 mod slot;
 mod teardown;
 #[cfg(test)]
 mod tests;
 mod types;
 
+pub use limits::Limits;
 pub use types::{
     CloseReason, Ended, SessionConfig, SessionEffect, SessionEvent, SessionServer, SessionState,
 };
@@ -26,6 +28,9 @@ use slot::{Slot, Status};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Session {
     config: SessionConfig,
+    limits: Limits,
+    /// The end of its time to live.
+    ttl_at: Option<Moment>,
     phase: Phase,
     since: Moment,
     slots: Vec<Slot>,
@@ -81,6 +86,8 @@ impl Session {
             .collect();
         Self {
             config,
+            limits: Limits::default(),
+            ttl_at: None,
             phase: Phase::New,
             since: Moment::default(),
             slots,
@@ -130,7 +137,12 @@ impl Session {
             SessionEvent::Server { name, report } => self.report(now, &name, report, &mut out),
             SessionEvent::ServerLost { name } => self.lost(now, &name, &mut out),
             SessionEvent::Timeout => {
-                if self.next_timeout().is_some_and(|until| until <= now) {
+                if !self.next_timeout().is_some_and(|until| until <= now) {
+                    return out;
+                }
+                if matches!(self.phase, Phase::Starting | Phase::Live) {
+                    self.look_at_limits(now, &mut out);
+                } else {
                     self.finish_drain(now, &mut out);
                     if self.seeded.has(Bug::G16DrainEatsTheKill) {
                         self.urge(now, Urgency::Kill, &mut out);
@@ -142,9 +154,13 @@ impl Session {
         out
     }
 
-    /// When `Timeout` is due: the end of the drain, the only wait of a session that time ends.
+    /// When `Timeout` is due: the end of the drain, or before a close the next limit.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Moment> {
+        self.drains_until().or_else(|| self.next_limit())
+    }
+
+    fn drains_until(&self) -> Option<Moment> {
         match self.phase {
             Phase::Draining { until } => Some(until),
             _ => None,
@@ -193,7 +209,7 @@ impl Session {
             Phase::Stopping => "its servers to stop",
             Phase::Quarantined => "processes that the kill has left",
         };
-        Some((what, self.since, self.next_timeout()))
+        Some((what, self.since, self.drains_until()))
     }
 
     fn begin(&mut self, now: Moment, out: &mut Effects) {
@@ -201,6 +217,7 @@ impl Session {
             return;
         }
         self.enter(now, Phase::Starting);
+        self.begin_limits(now);
         for slot in &mut self.slots {
             slot.status = Status::Starting;
             out.push(SessionEffect::StartServer { name: slot.name.clone() });

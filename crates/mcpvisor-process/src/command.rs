@@ -58,6 +58,16 @@ pub(crate) enum Command {
         scope: ScopeId,
         done: Done<Option<OwnedFd>>,
     },
+    /// Tells once that a process of somebody else has ended.
+    Hold {
+        number: u64,
+        pidfd: OwnedFd,
+        ended: Box<dyn FnOnce() + Send>,
+    },
+    /// Nobody wants to know that any more.
+    LetGo {
+        number: u64,
+    },
     End,
     // From other threads.
     /// A guardian was born, and the write end of its pipe; or not.
@@ -157,6 +167,8 @@ pub(crate) fn answer_without_reaper(command: Command) {
         Command::Climb { .. }
         | Command::Release { .. }
         | Command::ReleaseSession { .. }
+        | Command::Hold { .. }
+        | Command::LetGo { .. }
         | Command::Guarded { .. }
         | Command::End
         | Command::NotResolved { .. }

@@ -6,8 +6,8 @@ use crate::leftovers::handle::Sweeper;
 use crate::leftovers::notes::{Notes, cgroups, former};
 use crate::reaper::{Parts, Reaper};
 use crate::{
-    ContainmentKind, LaunchError, LaunchSpec, Launched, Left, LeftId, Observer, Options, ProcessInfo, Rung,
-    ScopeId, ScopeReport, ScopeStatus, StartError,
+    ContainmentKind, Holder, HolderWatch, LaunchError, LaunchSpec, Launched, Left, LeftId, Observer, Options,
+    ProcessInfo, Rung, ScopeId, ScopeReport, ScopeStatus, StartError,
 };
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
@@ -133,6 +133,13 @@ impl Containment {
     #[must_use]
     pub fn report_left(&self, left: &LeftId) -> ScopeReport {
         self.sweeper.report(left)
+    }
+
+    /// Calls `ended` once when the process has ended, at once where it has already or can't be watched. It is not called any more
+    /// some moments after the watch is dropped, nor when the threads have ended.
+    #[must_use]
+    pub fn watch_holder(&self, holder: Holder, ended: Box<dyn FnOnce() + Send>) -> HolderWatch {
+        HolderWatch::start(self.mailbox.clone(), holder, ended)
     }
 
     /// The scopes that the reaper holds.

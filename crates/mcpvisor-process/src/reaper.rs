@@ -4,6 +4,7 @@
 mod asking;
 mod emptiness;
 mod guarding;
+mod holders;
 mod kept;
 mod lost;
 mod reaping;
@@ -84,6 +85,8 @@ enum Watch {
     Keeper(Key),
     /// A keeper has exited.
     KeeperExit(Key),
+    /// A process that holds a lease has ended.
+    Holder(u64),
 }
 
 /// Someone who waits for all scopes of a session.
@@ -115,6 +118,8 @@ pub(crate) struct Reaper {
     /// Our own children, as far as we know them.
     children: HashMap<u32, Owner>,
     watches: HashMap<u64, Watch>,
+    /// Processes that hold leases.
+    holders: HashMap<u64, holders::Held>,
     /// Scopes by inotify watch.
     backstops: HashMap<i32, Key>,
     /// Scopes that may have become empty.
@@ -150,6 +155,7 @@ impl Reaper {
             keys: HashMap::new(),
             children: HashMap::new(),
             watches: HashMap::new(),
+            holders: HashMap::new(),
             backstops: HashMap::new(),
             dirty: BTreeSet::new(),
             session_ends: Vec::new(),
@@ -210,6 +216,7 @@ impl Reaper {
                 Some(Watch::Other(key, pid)) => self.other_exited(key, pid),
                 Some(Watch::Keeper(key)) => self.keeper_speaks(key),
                 Some(Watch::KeeperExit(key)) => self.keeper_exited(key),
+                Some(Watch::Holder(number)) => self.holder_ended(number),
                 None => {}
             }
         }
@@ -287,6 +294,8 @@ impl Reaper {
             Command::Commands { key, commands } => self.named(key, commands),
             Command::Marked { pid, marker } => self.marked(pid, marker.as_deref()),
             Command::Searched { key, found, unmarked } => self.searched(key, found, unmarked),
+            Command::Hold { number, pidfd, ended } => self.hold(number, pidfd, ended),
+            Command::LetGo { number } => self.let_go(number),
             Command::Guarded { born, result } => self.guarded(&born, result),
             Command::End => self.end(),
         }

@@ -22,7 +22,7 @@ pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
     }
     (&request.tenant, &request.parent).hash(&mut hash);
     request.labels.hash(&mut hash);
-    (request.drain, request.prefix).hash(&mut hash);
+    (request.drain, request.prefix, request.limits).hash(&mut hash);
     for server in &request.servers {
         server.name.hash(&mut hash);
         program(server, &mut hash);

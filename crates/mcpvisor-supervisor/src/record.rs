@@ -18,13 +18,13 @@ use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::registry::Left;
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
-use mcpvisor_lifecycle::session::{CloseReason, SessionState};
+use mcpvisor_lifecycle::session::{CloseReason, Limits, SessionState};
 use mcpvisor_lifecycle::{
     Incarnation, KeyRef, Moment, ServerName, SessionId, SessionKey, SpecDigest, Tenant,
 };
 use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_mcp::{Item, ListKind};
-use mcpvisor_process::{ContainmentKind, Exit, LeftId, ScopeId};
+use mcpvisor_process::{ContainmentKind, Exit, HolderWatch, LeftId, ScopeId};
 use ractor::ActorRef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,7 @@ pub(crate) struct SessionRecord {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) created_at: SystemTime,
     pub(crate) lease: String,
+    pub(crate) limits: Limits,
     pub(crate) drain: Duration,
     pub(crate) direct: bool,
     /// Its one server's client came with the open, and is relayed.
@@ -68,6 +69,8 @@ pub(crate) struct SessionRecord {
     /// Its last event.
     pub(crate) terminal: Terminal,
     live: Mutex<SessionLive>,
+    /// The process of its lease, until its end.
+    holder: Mutex<Option<HolderWatch>>,
     /// Set once the session is reaped without its actors: nothing is launched any more.
     condemned: Mutex<bool>,
 }
@@ -109,6 +112,7 @@ impl SessionRecord {
             labels: std::mem::take(&mut request.labels),
             created_at: SystemTime::now(),
             lease: std::mem::take(&mut request.lease),
+            limits: request.limits,
             drain: request.drain,
             direct,
             relayed,
@@ -126,6 +130,7 @@ impl SessionRecord {
                 certificate: None,
                 actor: None,
             }),
+            holder: Mutex::default(),
             condemned: Mutex::new(false),
         }
     }
@@ -152,6 +157,7 @@ impl SessionRecord {
             labels: former.labels,
             created_at: former.created_at,
             lease: "none".to_owned(),
+            limits: Limits::default(),
             drain: Duration::ZERO,
             direct: false,
             relayed: false,
@@ -170,6 +176,7 @@ impl SessionRecord {
                 certificate: None,
                 actor: None,
             }),
+            holder: Mutex::default(),
             condemned: Mutex::new(true),
         }
     }
@@ -214,6 +221,12 @@ impl SessionRecord {
         self.servers.iter().filter_map(|server| server.live().relay.clone()).collect()
     }
 
+    /// From now on this process's end is known to whoever has started the watch; none: nobody needs to know any more.
+    pub(crate) fn hold(&self, watch: Option<HolderWatch>) {
+        let before = std::mem::replace(&mut *lock(&self.holder), watch);
+        drop(before);
+    }
+
     /// From now on nothing of this session is launched.
     pub(crate) fn condemn(&self) {
         *lock(&self.condemned) = true;
@@ -246,6 +259,7 @@ impl SessionRecord {
             labels: self.labels.clone(),
             created_at: self.created_at,
             lease: self.lease.clone(),
+            expires_at: self.limits.ttl.and_then(|ttl| self.created_at.checked_add(ttl)),
             attached: Some(if self.direct {
                 usize::from(!self.has_ended())
             } else {

@@ -10,7 +10,7 @@ use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{
     Answer, Counts, Open, Refusal, Registry, RegistryEffect, RegistryEvent, Target,
 };
-use mcpvisor_lifecycle::session::Ended;
+use mcpvisor_lifecycle::session::{CloseReason, Ended};
 use mcpvisor_lifecycle::{KeyRef, RequestId, SessionId};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
 use std::collections::HashMap;
@@ -248,6 +248,16 @@ impl Driver {
         let record = Arc::new(SessionRecord::new(session, key, &mut open, is_direct, events));
         let direct = open.direct.take();
         self.core.remember(&record);
+        if let Some(holder) = open.holder.take() {
+            // Ended since it was opened, it is told of at once.
+            let core = Arc::downgrade(&self.core);
+            let ended = move || {
+                if let Some(core) = core.upgrade() {
+                    core.tell(RegistryEvent::CloseWanted { session, reason: CloseReason::LeaseEnded });
+                }
+            };
+            record.hold(Some(self.core.containment.watch_holder(holder, Box::new(ended))));
+        }
         count(&self.core.counters.opened);
         record.tell_admitted();
         tracing::debug!(parent: &record.span(), uid = key.uid.0, "session admitted");

@@ -95,7 +95,8 @@ impl Actor for SessionActor {
                 .collect(),
             drain: record.drain,
             direct: record.direct,
-        });
+        })
+        .with_limits(record.limits);
         let servers = vec![None; record.servers.len()];
         let span = record.span();
         Ok(Driver { machine, core, record, direct, servers, alarm: Alarm::default(), span })
@@ -374,6 +375,7 @@ impl Core {
             live.state = state;
             live.actor = None;
         }
+        record.hold(None);
         record.slot.session_over();
         record.servers.iter().for_each(|server| server.shrink());
         self.send(RegistryMsg::Event(RegistryEvent::SessionEnded { session: record.id, ended }));

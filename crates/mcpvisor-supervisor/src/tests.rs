@@ -106,6 +106,8 @@ impl World {
             wait: true,
             deadline: None,
             lease: "none".to_owned(),
+            holder: None,
+            limits: Default::default(),
         }
     }
 

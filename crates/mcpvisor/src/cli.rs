@@ -194,9 +194,12 @@ pub(crate) struct OpenArgs {
     /// The session that this one is closed before; closing that closes this
     #[arg(long, value_name = "KEY")]
     pub(crate) parent: Option<SessionKey>,
-    /// What ends the session by its own end: none, connection (this command stays in the foreground)
+    /// What ends the session by its own end: none, connection (this command stays in the foreground), pid:N (a process of yours)
     #[arg(long, default_value = "none")]
     pub(crate) lease: Lease,
+    /// Close the session after this time
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
     /// Answer as soon as the session is admitted
     #[arg(long)]
     pub(crate) no_wait: bool,

@@ -2,11 +2,11 @@
 //!
 //! A user's daemon serves that user, and root. Where the configuration lets others connect, they see sessions of their own only, may open
 //! profiles, and may run commands of their own only as themselves, where it is allowed.
-use crate::peer::Peer;
+use crate::peer::{Confined, Peer};
 use crate::users;
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_lifecycle::Uid;
-use mcpvisor_process::Credentials;
+use mcpvisor_process::{Credentials, Holder, HolderError};
 
 /// What decisions rest on, besides the peer.
 #[derive(Debug, Clone)]
@@ -88,6 +88,31 @@ impl Rights {
         credentials(peer, owner).map(Some)
     }
 
+    /// The process whose end is to be a session's: one of the peer's own uid, or any for an administrator.
+    pub(crate) fn holder(&self, peer: &Peer, pid: u32) -> Result<Holder, ErrorObject> {
+        // In another pid namespace the number means another process.
+        match peer.confined(&self.instance) {
+            Ok(()) | Err(Confined::InSession) => {}
+            Err(_) if self.private => {}
+            Err(why) => {
+                let message = format!("process {pid} can't hold a lease: {why}");
+                return Err(denied(message, "use --lease connection"));
+            }
+        }
+        let holder = Holder::open(pid).map_err(|error| match error {
+            HolderError::NotFound(_) => ErrorObject::new(ErrorKind::InvalidRequest, error.to_string())
+                .with("help", "a lease pid:N needs a process that lives"),
+            HolderError::Failed { .. } => ErrorObject::new(ErrorKind::Internal, error.to_string()),
+        })?;
+        match holder.uid() {
+            Some(uid) if uid == peer.uid || self.is_administrator(peer) => Ok(holder),
+            Some(_) => {
+                Err(denied(format!("process {pid} is another user's"), "a lease needs a process of your own"))
+            }
+            None => Err(ErrorObject::new(ErrorKind::InvalidRequest, HolderError::NotFound(pid).to_string())),
+        }
+    }
+
     /// As whom servers of a profile run; None: as the daemon's user.
     pub(crate) fn run_profile(&self, peer: &Peer, owner: Uid) -> Result<Option<Credentials>, ErrorObject> {
         if self.daemon != 0 || owner.0 == self.daemon { Ok(None) } else { credentials(peer, owner).map(Some) }
@@ -122,6 +147,19 @@ mod tests {
 
     fn denied_to(result: Result<Option<Credentials>, ErrorObject>) -> bool {
         result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    }
+
+    /// G34: a lease is held by a living process of the requester's own.
+    #[test]
+    fn g34_a_process_of_another_user_holds_no_lease() {
+        let (me, own) = (rustix::process::getuid().as_raw(), std::process::id());
+        let rights = rights(me, &[]);
+        let stranger = Peer::pretend(me + 1);
+        let kind = |result: Result<Holder, ErrorObject>| result.map_err(|error| error.kind());
+        assert_eq!(kind(rights.holder(&stranger, own)).unwrap_err(), ErrorKind::PermissionDenied);
+        assert_eq!(rights.holder(&Peer::pretend(me), own).unwrap().pid(), own);
+        let gone = i32::MAX as u32;
+        assert_eq!(kind(rights.holder(&Peer::pretend(me), gone)).unwrap_err(), ErrorKind::InvalidRequest);
     }
 
     /// G40: nobody but root acts for another.

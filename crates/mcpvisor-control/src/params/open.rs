@@ -115,7 +115,7 @@ pub struct SessionOpen {
     pub parent: Option<SessionKey>,
     /// What ends it.
     pub lease: Lease,
-    /// Closes it after this time.
+    /// Closes it this time after its admission; not zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Closes it after this time without a call or a client.

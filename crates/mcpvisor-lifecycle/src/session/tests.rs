@@ -36,6 +36,38 @@ fn g17_the_late_words_of_a_lost_actor_publish_nothing() {
     assert_eq!(session, before);
 }
 
+/// G34: the time to live counts from the admission, is over once, and wants the one close that there is.
+#[test]
+fn g34_a_time_to_live_wants_a_close_once() {
+    let ttl = Duration::from_secs(9);
+    let server = SessionServer { name: name("a"), required: true };
+    let config = SessionConfig { servers: vec![server], drain: Duration::ZERO, direct: false };
+    for ready in [false, true] {
+        let mut session =
+            Session::new(config.clone()).with_limits(Limits { ttl: Some(ttl), ..Limits::default() });
+        assert_eq!(session.next_timeout(), None, "it has not begun");
+        let _ = session.step(NOW, SessionEvent::Begin);
+        if ready {
+            let _ = session.step(Moment(2_000), report("a", ServerReport::Ready));
+        }
+        let due = NOW.after(ttl);
+        assert_eq!(session.next_timeout(), Some(due));
+        assert_eq!(session.step(Moment(due.0 - 1), SessionEvent::Timeout), []);
+        let wanted = [SessionEffect::WantClose { reason: CloseReason::Ttl }];
+        assert_eq!(session.step(due, SessionEvent::Timeout), wanted);
+        assert_eq!(session.next_timeout(), None);
+        assert_eq!(session.step(due, SessionEvent::Timeout), []);
+        // Someone else's close came first: it keeps its reason.
+        let close = SessionEvent::Close { reason: CloseReason::Requested, options: CloseOptions::default() };
+        let _ = session.step(due, close);
+        let effects = session.step(due, report("a", ServerReport::Stopped));
+        assert!(
+            matches!(effects.last(), Some(SessionEffect::End { reason: CloseReason::Requested, .. })),
+            "{effects:?}"
+        );
+    }
+}
+
 /// G4: the outcome of reaping a server that was lost after the quarantine is told again.
 #[test]
 fn g4_a_server_lost_in_quarantine_is_reaped_and_told_again() {

@@ -10,6 +10,7 @@ mod failures;
 mod guarding;
 mod hanging;
 mod harness;
+mod holders;
 mod keepers;
 mod latency;
 mod leftovers;
@@ -38,6 +39,7 @@ fn tests() -> Vec<Test> {
         failures::TESTS,
         descriptors::TESTS,
         asking::TESTS,
+        holders::TESTS,
         hanging::TESTS,
         latency::TESTS,
         leftovers::TESTS,

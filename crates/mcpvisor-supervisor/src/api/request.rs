@@ -2,10 +2,11 @@
 use crate::events::EventLimits;
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, RegistryConfig};
 use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::session::Limits;
 use mcpvisor_lifecycle::{KeyRef, ServerName, SessionKey, Tenant, Uid};
 use mcpvisor_mcp::EraChoice;
 use mcpvisor_mcp::catalogue::Prefix;
-use mcpvisor_process::{Credentials, ResourceLimit};
+use mcpvisor_process::{Credentials, Holder, ResourceLimit};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -180,6 +181,10 @@ pub struct OpenRequest {
     pub deadline: Option<Instant>,
     /// How the names of its servers' tools and prompts are published.
     pub prefix: Prefix,
-    /// What `show` tells: `none`, `connection`.
+    /// What `show` tells: `none`, `connection`, `pid:N`.
     pub lease: String,
+    /// The process whose end closes it.
+    pub holder: Option<Holder>,
+    /// What else ends it where nobody closes it.
+    pub limits: Limits,
 }

@@ -38,8 +38,10 @@ pub struct SessionView {
     pub labels: BTreeMap<String, String>,
     /// When it was admitted.
     pub created_at: SystemTime,
-    /// `none` or `connection`.
+    /// `none`, `connection` or `pid:N`.
     pub lease: String,
+    /// When its time to live is over.
+    pub expires_at: Option<SystemTime>,
     /// Clients attached; none where that can't be known.
     pub attached: Option<usize>,
     /// Calls in flight; none where they don't pass through the daemon.

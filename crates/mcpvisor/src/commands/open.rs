@@ -1,6 +1,6 @@
 //! `open`.
 use super::failure::Failure;
-use super::wire::{Wire, deadline_ms};
+use super::wire::{Wire, deadline_ms, millis};
 use super::{Done, Status, close, tell};
 use crate::cli::{Globals, OpenArgs};
 use crate::render::{output, session};
@@ -78,6 +78,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         tenant: args.tenant.clone(),
         parent: args.parent.clone(),
         lease: args.lease,
+        ttl_ms: args.ttl.map(millis),
         wait: !args.no_wait,
         if_closing: args.if_closing,
         if_open: args.if_open,

@@ -57,6 +57,7 @@ pub(crate) fn session(session: &Session, style: Style) -> String {
         format!("lease: {}", escape::line(&session.lease)),
         format!("containment: {}", session.containment),
     ];
+    facts.extend(session.expires_at.as_ref().map(|at| format!("expires: {}", escape::line(at))));
     facts.extend(session.tenant.as_ref().map(|tenant| format!("tenant: {tenant}")));
     facts.extend(session.parent.as_ref().map(|parent| format!("parent: {parent}")));
     facts.extend(session.attached.map(|attached| format!("clients: {attached}")));

@@ -20,6 +20,7 @@ pub(crate) fn session(view: &SessionView) -> results::Session {
         parent: view.parent.as_ref().map(names::key),
         created_at: timestamp(view.created_at),
         lease: view.lease.clone(),
+        expires_at: view.expires_at.map(timestamp),
         attached: view.attached.map(count),
         in_flight: view.in_flight.map(count),
         containment: containment(view.containment),

@@ -10,10 +10,12 @@ use mcpvisor_control::params::{IfClosing as WireIfClosing, IfOpen as WireIfOpen,
 use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
+use mcpvisor_lifecycle::session::Limits;
 use mcpvisor_lifecycle::{Generation, KeyRef, SessionId, SessionKey, Uid};
+use mcpvisor_process::Holder;
 use mcpvisor_supervisor::{Failure, OpenRequest, Opened, Undo};
 use std::sync::PoisonError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The most labels of a session, and the longest of their names and values, in bytes.
 const MOST_LABELS: usize = 64;
@@ -71,6 +73,8 @@ async fn prepare(
     descriptors: Descriptors,
     deadline: Option<Instant>,
 ) -> Result<OpenRequest, ErrorObject> {
+    let holder = holder(daemon, peer, params.lease)?;
+    let limits = limits(&params)?;
     let direct = resolve::streams(&params, descriptors)?;
     let resolved = resolve::servers(&daemon.config(), &daemon.rights(), peer, uid, &params).await?;
     failpoints::pass(Gate::OpenResolved).await;
@@ -98,6 +102,8 @@ async fn prepare(
         wait: params.wait,
         deadline,
         lease: params.lease.to_string(),
+        holder,
+        limits,
     })
 }
 
@@ -197,16 +203,24 @@ fn for_later(params: &SessionOpen) -> Result<(), ErrorObject> {
     let refuse = |what: &str| {
         Err(ErrorObject::new(ErrorKind::Unsupported, format!("{what} is not supported by this version")))
     };
-    if matches!(params.lease, Lease::Pid(_)) {
-        return refuse("a lease of a process (lease = pid:N)");
-    }
-    if params.ttl_ms.is_some() {
-        return refuse("a time to live (ttl_ms)");
-    }
     if params.idle_ms.is_some() {
         return refuse("an end for idleness (idle_ms)");
     }
     Ok(())
+}
+
+/// The process of a lease, opened before anything is admitted: a number that another process gets later means nothing.
+fn holder(daemon: &Daemon, peer: &Peer, lease: Lease) -> Result<Option<Holder>, ErrorObject> {
+    let Lease::Pid(pid) = lease else { return Ok(None) };
+    daemon.rights().holder(peer, pid).map(Some)
+}
+
+fn limits(params: &SessionOpen) -> Result<Limits, ErrorObject> {
+    let ttl = params.ttl_ms.map(Duration::from_millis);
+    if ttl == Some(Duration::ZERO) {
+        return Err(ErrorObject::new(ErrorKind::InvalidRequest, "a session can't live for no time (ttl_ms)"));
+    }
+    Ok(Limits { ttl })
 }
 
 fn labels(params: &SessionOpen) -> Result<(), ErrorObject> {

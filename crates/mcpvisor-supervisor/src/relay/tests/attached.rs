@@ -65,6 +65,8 @@ fn record(names: &[&str], drain: Duration) -> Arc<SessionRecord> {
         wait: true,
         deadline: None,
         lease: "none".to_owned(),
+        holder: None,
+        limits: Default::default(),
     };
     let id = SessionId { uid: Uid(1), generation: Generation(1) };
     let events = Events::new(EventLimits { events: 16, bytes: 1 << 16 }, key.uid);
