@@ -1,5 +1,7 @@
 //! Leases and times to live: what ends a session that nobody closes.
-use crate::support::{assert_closed, kind, main_pid, on_both, open, open_params, polite, python, used};
+use crate::support::{
+    assert_closed, close, kind, main_pid, on_both, open, open_params, polite, python, used,
+};
 use mcpvisor_testkit::{Daemon, SOON, Setup, Signal, eventually, procfs};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -28,6 +30,7 @@ on_both! {
             assert_eq!(certificate["reason"], "lease_ended", "{certificate:#}");
         }
         assert!(procfs::is_alive(main_pid(&other)), "the other session has no part in that");
+        close(&daemon, "other");
         daemon.finish();
     };
 

@@ -16,6 +16,7 @@ mod guarantees;
 mod guards;
 mod histories;
 mod hooks;
+mod idle;
 mod killed;
 mod leases;
 mod lifecycle;

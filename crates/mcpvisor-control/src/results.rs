@@ -140,6 +140,12 @@ pub struct Session {
     pub attached: Option<u64>,
     /// How many calls are in flight.
     pub in_flight: Option<u64>,
+    /// How long no call was in flight and no client attached; null while there is one, or where that can't be known.
+    #[serde(default)]
+    pub idle_ms: Option<u64>,
+    /// After how long of that it is closed; left out where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_limit_ms: Option<u64>,
     /// What holds its processes.
     pub containment: Containment,
     /// Its servers.

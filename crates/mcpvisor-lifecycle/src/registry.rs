@@ -151,6 +151,8 @@ impl Registry {
             RegistryEvent::CloseWanted { session, reason } => {
                 self.close_wanted(session, reason, &mut out);
             }
+            RegistryEvent::IdleClaimed { session } => self.idle_claimed(session, &mut out),
+            RegistryEvent::GateRetired { session } => self.gate_retired(session, &mut out),
             RegistryEvent::SessionEnded { session, ended } => {
                 self.ended(now, session, ended, &mut out);
             }

@@ -54,6 +54,10 @@ pub enum Bug {
     G29BackoffBeatsStop,
     /// A server whose main process exits is over, whatever that left.
     G29TreeIsLeftAtExit,
+    /// A session that claims to be idle is closed without another look.
+    G32ClaimIsNotLookedAtAgain,
+    /// A session whose claim to be idle was not taken has no idle timer any more.
+    G33IdleTimerIsLost,
     /// Of two ends at about the same time the server's own counts, and not its client's.
     G34ExitBeatsHangUp,
     /// A shutdown does not close what is starting.
@@ -79,7 +83,7 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -103,6 +107,8 @@ impl Bug {
         Self::G22ReadyAfterClose,
         Self::G29BackoffBeatsStop,
         Self::G29TreeIsLeftAtExit,
+        Self::G32ClaimIsNotLookedAtAgain,
+        Self::G33IdleTimerIsLost,
         Self::G34ExitBeatsHangUp,
         Self::G35ShutdownSkipsStarting,
         Self::G39WaitOutlastsQuarantine,

@@ -9,7 +9,7 @@ mod teardown;
 mod tests;
 mod types;
 
-pub use limits::Limits;
+pub use limits::{Activity, IdleLimit, Limits};
 pub use types::{
     CloseReason, Ended, SessionConfig, SessionEffect, SessionEvent, SessionServer, SessionState,
 };
@@ -18,6 +18,7 @@ use crate::registry::Urgency;
 use crate::seeded::{Bug, Seeded};
 use crate::server::ServerReport;
 use crate::{Moment, ServerName};
+use limits::IdleTimer;
 use slot::{Slot, Status};
 
 /// A session's state. See the module.
@@ -31,6 +32,7 @@ pub struct Session {
     limits: Limits,
     /// The end of its time to live.
     ttl_at: Option<Moment>,
+    idle: IdleTimer,
     phase: Phase,
     since: Moment,
     slots: Vec<Slot>,
@@ -88,6 +90,7 @@ impl Session {
             config,
             limits: Limits::default(),
             ttl_at: None,
+            idle: IdleTimer::Off,
             phase: Phase::New,
             since: Moment::default(),
             slots,
@@ -134,10 +137,13 @@ impl Session {
                     self.finish_drain(now, &mut out);
                 }
             }
+            SessionEvent::Quiet => self.quiet(&mut out),
+            SessionEvent::Activity(activity) => self.looked(now, activity, &mut out),
+            SessionEvent::StayOpen => self.stay_open(now),
             SessionEvent::Server { name, report } => self.report(now, &name, report, &mut out),
             SessionEvent::ServerLost { name } => self.lost(now, &name, &mut out),
             SessionEvent::Timeout => {
-                if !self.next_timeout().is_some_and(|until| until <= now) {
+                if self.next_timeout().is_none_or(|until| until > now) {
                     return out;
                 }
                 if matches!(self.phase, Phase::Starting | Phase::Live) {
@@ -273,6 +279,7 @@ impl Session {
         }
         if self.phase == Phase::Starting && !self.wanted && self.is_ready() {
             self.enter(now, Phase::Live);
+            self.begin_idling(now);
             out.push(SessionEffect::ReportReady);
         }
     }

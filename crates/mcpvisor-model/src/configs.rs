@@ -394,7 +394,10 @@ pub fn finder(bug: Bug) -> Option<(Config, Property)> {
         Bug::G17LateLaunchIsPublished => (handshake, Property::Fences),
         Bug::G19ParkedOpenIsLost => (reopen, Property::Rest),
         Bug::G20WaitSaysClosedEarly => (|_| memory(), Property::TrueEnds),
-        Bug::G21ChildrenAreForgotten | Bug::G21ParentDoesNotWait => return None,
+        Bug::G21ChildrenAreForgotten
+        | Bug::G21ParentDoesNotWait
+        | Bug::G32ClaimIsNotLookedAtAgain
+        | Bug::G33IdleTimerIsLost => return None,
         Bug::G22ReadyAfterClose => (reopen, Property::Fences),
         Bug::G29BackoffBeatsStop => (restart, Property::Fences),
         Bug::G29TreeIsLeftAtExit => (restart, Property::TrueEnds),

@@ -43,6 +43,9 @@ impl World {
                     }
                     self.tell_actor(place, Letter::Close { reason, now: options.now });
                 }
+                RegistryEffect::RetireGate { .. } | RegistryEffect::StayOpen { .. } => {
+                    return Err(Property::Fences.broken("no session has an idle limit here"));
+                }
                 RegistryEffect::AwaitChildren { .. } | RegistryEffect::ChildrenGone { .. } => {
                     return Err(Property::Fences.broken("no session has another one below it here"));
                 }

@@ -71,6 +71,9 @@ impl World {
                     self.post(session, Way::Gate, Letter::Drained);
                 }
                 SessionEffect::SettleCalls | SessionEffect::Changed(_) => {}
+                SessionEffect::LookAtActivity | SessionEffect::ClaimIdle => {
+                    return Err(Property::Fences.broken("no session has an idle limit here"));
+                }
                 SessionEffect::StopServer { name, term_first } => {
                     self.tell_server_actor(session, index(&name), Letter::Stop { term_first });
                 }

@@ -1,10 +1,12 @@
 //! What the actors share, and what is still there when one of them is lost.
 use crate::clock::Clock;
 use crate::events::{EventKind, Events};
+use crate::gate::Seen;
 use crate::hooks::Hooks;
 use crate::record::{SessionRecord, lock};
 use crate::registry_actor::RegistryMsg;
 use mcpvisor_lifecycle::registry::{RegistryConfig, RegistryEvent};
+use mcpvisor_lifecycle::session::Activity;
 use mcpvisor_lifecycle::{Generation, KeyRef, RequestId, SessionId, Uid};
 use mcpvisor_process::Containment;
 use ractor::ActorRef;
@@ -133,6 +135,11 @@ impl Core {
 
     pub(crate) fn told_for_good(&self) -> Vec<RegistryEvent> {
         lock(&self.for_good).clone()
+    }
+
+    /// What a gate has seen, for the machines.
+    pub(crate) fn activity(&self, seen: Seen) -> Activity {
+        Activity { last: self.clock.moment(seen.last), busy: seen.busy }
     }
 
     pub(crate) fn request(&self) -> RequestId {

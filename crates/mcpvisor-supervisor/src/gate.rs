@@ -1,5 +1,7 @@
-//! The admission gate of a session: calls are admitted before the drain boundary, or refused (G11).
+//! The admission gate of a session: calls are admitted before the drain boundary, or refused (G11); and what has happened there, for
+//! the session's idle limit. Nobody is told of a call for that: whoever wants to know looks.
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Counts the calls in flight until it is closed, and those that end after. Cheap to clone; all clones are one gate.
 #[derive(Clone, Default)]
@@ -8,6 +10,19 @@ pub(crate) struct Gate(Arc<Mutex<State>>);
 /// A call that was admitted. Dropped without a word it counts as cancelled, so that no path can lose it.
 #[must_use = "a dropped permit counts as cancelled"]
 pub(crate) struct Permit(Option<Gate>);
+
+/// A client that is attached, until it is dropped.
+#[must_use = "a client whose presence is dropped has gone"]
+pub(crate) struct Presence(Gate);
+
+/// What has happened at a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// When a call last began or ended, a client came or went, or someone touched it.
+    pub(crate) last: Instant,
+    /// A call is in flight, or a client attached.
+    pub(crate) busy: bool,
+}
 
 /// The gate is closed: the call was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +35,34 @@ pub(crate) struct Drained {
     pub(crate) cancelled: u64,
 }
 
-#[derive(Default)]
 struct State {
     closed: bool,
     in_flight: usize,
+    present: usize,
+    last: Instant,
     drained: Drained,
     on_empty: Vec<Box<dyn FnOnce() + Send>>,
+    on_quiet: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            closed: false,
+            in_flight: 0,
+            present: 0,
+            last: Instant::now(),
+            drained: Drained::default(),
+            on_empty: Vec::new(),
+            on_quiet: None,
+        }
+    }
+}
+
+impl State {
+    fn seen(&self) -> Seen {
+        Seen { last: self.last, busy: self.in_flight + self.present > 0 }
+    }
 }
 
 impl Gate {
@@ -36,7 +73,46 @@ impl Gate {
             return Err(Closed);
         }
         state.in_flight += 1;
+        state.last = Instant::now();
         Ok(Permit(Some(self.clone())))
+    }
+
+    /// Notes that a client is attached, or says that the gate is closed; nothing lies between.
+    pub(crate) fn enter(&self) -> Result<Presence, Closed> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(Closed);
+        }
+        state.present += 1;
+        state.last = Instant::now();
+        Ok(Presence(self.clone()))
+    }
+
+    /// Someone uses the session otherwise.
+    pub(crate) fn touch(&self) {
+        self.state().last = Instant::now();
+    }
+
+    /// What has happened.
+    pub(crate) fn seen(&self) -> Seen {
+        self.state().seen()
+    }
+
+    /// The same. Where it is busy, `on_quiet` is called once when it is not any more, in the place of that of an earlier look, on the
+    /// thread of the last permit or presence; it must not block.
+    pub(crate) fn look(&self, on_quiet: Box<dyn FnOnce() + Send>) -> Seen {
+        let mut state = self.state();
+        let seen = state.seen();
+        state.on_quiet = seen.busy.then_some(on_quiet);
+        seen
+    }
+
+    /// Closes the gate if it is `over` with what has happened there; nothing lies between. The session is to be closed then.
+    pub(crate) fn retire(&self, over: impl FnOnce(Seen) -> bool) -> bool {
+        let mut state = self.state();
+        let retired = !state.closed && over(state.seen());
+        state.closed |= retired;
+        retired
     }
 
     /// Closes the gate in one step: what is admitted by then is all that will ever be. `on_empty` is called exactly once when
@@ -62,10 +138,19 @@ impl Gate {
     fn leave(&self, count: impl FnOnce(&mut Drained)) {
         let mut state = self.state();
         state.in_flight -= 1;
+        state.last = Instant::now();
         if state.closed {
             count(&mut state.drained);
         }
+        let quiet = Self::quiet(&mut state);
         Self::tell_if_empty(state);
+        if let Some(on_quiet) = quiet {
+            on_quiet();
+        }
+    }
+
+    fn quiet(state: &mut State) -> Option<Box<dyn FnOnce() + Send>> {
+        if state.seen().busy { None } else { state.on_quiet.take() }
     }
 
     /// In the same step that found it empty the callbacks are taken, so each is called once; they run without the lock.
@@ -103,6 +188,19 @@ impl Permit {
     /// The call was given up, by its caller or by the drain.
     pub(crate) fn cancel(self) {
         drop(self);
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.present -= 1;
+        state.last = Instant::now();
+        let quiet = Gate::quiet(&mut state);
+        drop(state);
+        if let Some(on_quiet) = quiet {
+            on_quiet();
+        }
     }
 }
 

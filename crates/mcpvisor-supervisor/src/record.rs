@@ -267,10 +267,20 @@ impl SessionRecord {
                 relayed + usize::from(self.slot.client().is_some())
             }),
             in_flight,
+            idle_for: self.idle_for(state),
+            idle: self.limits.idle.map(|limit| limit.idle),
             containment: self.containment(containment),
             servers: self.servers.iter().map(|server| server.view(clock)).collect(),
             certificate,
         }
+    }
+
+    /// How long no call was in flight and no client attached; none while there is one, of a session that is not open, and where that
+    /// can't be known.
+    pub(crate) fn idle_for(&self, state: SessionState) -> Option<Duration> {
+        let seen = self.gate.seen();
+        let open = matches!(state, SessionState::Ready | SessionState::Degraded);
+        (open && !self.direct && !seen.busy).then(|| seen.last.elapsed())
     }
 
     /// The same with what is told of one session only: how its servers last failed, and with `frames` their last ones.

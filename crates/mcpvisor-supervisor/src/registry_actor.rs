@@ -213,6 +213,8 @@ impl Driver {
             RegistryEffect::Close { session, reason, options } => {
                 self.tell(session, SessionMsg::Close(reason, options));
             }
+            RegistryEffect::RetireGate { session } => self.retire_gate(myself, session),
+            RegistryEffect::StayOpen { session } => self.tell(session, SessionMsg::StayOpen),
             RegistryEffect::AwaitChildren { session } => self.tell(session, SessionMsg::AwaitChildren),
             RegistryEffect::ChildrenGone { session } => self.tell(session, SessionMsg::ChildrenGone),
             RegistryEffect::Urge { session, urgency } => self.tell(session, SessionMsg::Urge(urgency)),
@@ -288,6 +290,20 @@ impl Driver {
         }
     }
 
+    fn retire_gate(&mut self, myself: &ActorRef<RegistryMsg>, session: SessionId) {
+        let Some(record) = self.core.record(session) else { return };
+        let now = self.core.clock.now();
+        let over = |seen| {
+            let limit = record.limits.idle;
+            limit.is_some_and(|limit| limit.due(self.core.activity(seen)) <= now)
+        };
+        if record.gate.retire(over) {
+            self.step(myself, RegistryEvent::GateRetired { session });
+        } else {
+            self.tell(session, SessionMsg::StayOpen);
+        }
+    }
+
     fn retry_kill(&self, session: SessionId) {
         let Some(record) = self.core.record(session) else { return };
         let actor = record.live().actor.clone();
@@ -338,6 +354,9 @@ impl Driver {
         };
         let starts_later = matches!(result, Ok(Answer::Opened { created: true, .. }));
         let record = session.and_then(|session| self.core.record(session));
+        if let (Ok(Answer::Opened { created: false, .. }), Some(record)) = (&result, &record) {
+            record.gate.touch();
+        }
         if let Some(reply) = self.replies.remove(&request) {
             // A requester that went away needs no answer.
             let _ = reply.send(Reply { result, record });

@@ -30,6 +30,9 @@ pub(crate) enum SessionMsg {
     /// The client of a relayed session has ended its stream.
     ClientLeft,
     Drained,
+    /// No call is in flight and no client attached any more.
+    Quiet,
+    StayOpen,
     Server(ServerName, ServerReport),
     /// The reaper's word on a server whose actor is lost.
     Reaped(ServerName, Option<Arc<ScopeReport>>),
@@ -150,6 +153,8 @@ impl Driver {
                 return;
             }
             SessionMsg::Drained => SessionEvent::Drained,
+            SessionMsg::Quiet => SessionEvent::Quiet,
+            SessionMsg::StayOpen => SessionEvent::StayOpen,
             SessionMsg::Server(name, report) => {
                 // An actor that is lost may have left words behind: the reaper's count, not these.
                 if self.index(&name).is_none_or(|index| self.servers[index].is_none()) {
@@ -206,7 +211,18 @@ impl Driver {
             SessionEffect::UrgeServer { name, urgency } => self.tell(&name, ServerMsg::Urge(urgency)),
             SessionEffect::RetryKillServer { name } => self.retry_kill(myself, &name),
             SessionEffect::ReapServer { name } => self.reap(myself, &name),
-            SessionEffect::ReportReady => self.core.tell(RegistryEvent::SessionReady { session }),
+            SessionEffect::ReportReady => {
+                self.record.gate.touch();
+                self.core.tell(RegistryEvent::SessionReady { session });
+            }
+            SessionEffect::LookAtActivity => {
+                let told = myself.clone();
+                let seen = self.record.gate.look(Box::new(move || {
+                    let _ = told.send_message(SessionMsg::Quiet);
+                }));
+                self.step(myself, SessionEvent::Activity(self.core.activity(seen)));
+            }
+            SessionEffect::ClaimIdle => self.core.tell(RegistryEvent::IdleClaimed { session }),
             SessionEffect::WantClose { reason } => {
                 self.core.tell(RegistryEvent::CloseWanted { session, reason });
             }

@@ -200,6 +200,9 @@ pub(crate) struct OpenArgs {
     /// Close the session after this time
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
+    /// Close the session after this time without a call or a client; 0s: never. The profile's, or the daemon's, where left out
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) idle: Option<Duration>,
     /// Answer as soon as the session is admitted
     #[arg(long)]
     pub(crate) no_wait: bool,

@@ -31,8 +31,6 @@ pub(crate) struct Config {
     pub(crate) timeouts: Timeouts,
     pub(crate) profiles: BTreeMap<String, Profile>,
     pub(crate) hooks: Vec<Hook>,
-    /// Keys that are right and that this version does not heed, each with its place: told at the start.
-    pub(crate) unheeded: Vec<String>,
 }
 
 /// `[daemon]`.
@@ -121,6 +119,9 @@ pub(crate) struct Timeouts {
     pub(crate) stdin_grace: Duration,
     pub(crate) term_grace: Duration,
     pub(crate) kill_wait: Duration,
+    /// Of sessions with shared servers; zero: none.
+    pub(crate) idle: Duration,
+    pub(crate) pin: Duration,
 }
 
 /// `[profiles.NAME]`.
@@ -206,6 +207,8 @@ impl Default for Timeouts {
             stdin_grace: Duration::from_secs(2),
             term_grace: Duration::from_secs(3),
             kill_wait: Duration::from_secs(5),
+            idle: Duration::from_secs(30 * 60),
+            pin: Duration::from_secs(4 * 3600),
         }
     }
 }
@@ -238,9 +241,7 @@ impl Config {
     /// # Errors
     /// Every error that is in the text, at once.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Problems> {
-        let mut config = read::parse(text).map_err(|list| Problems::new(name, text, list))?;
-        config.unheeded.iter_mut().for_each(|note| note.insert_str(0, &format!("{name}:")));
-        Ok(config)
+        read::parse(text).map_err(|list| Problems::new(name, text, list))
     }
 
     /// Reads and parses a file.

@@ -91,7 +91,6 @@ impl Reloader {
         wanted.can_be_honoured().map_err(|(message, help)| ReloadError::NotHonoured { message, help })?;
         let current = daemon.config();
         let (applied, needs_restart) = changes::between(&current, &wanted);
-        wanted.unheeded.iter().for_each(|note| tracing::warn!("{note}"));
         let next = changes::without_restart(&current, wanted);
         self.log_level.set(next.daemon.log_level);
         daemon.use_config(next);

@@ -24,6 +24,9 @@ const MOST_SERVERS: usize = 64;
 pub(crate) struct Resolved {
     pub(crate) servers: Vec<ServerSpec>,
     pub(crate) drain: Duration,
+    /// How long it may be idle, where the request does not say.
+    pub(crate) idle: Duration,
+    pub(crate) pin: Duration,
     /// How names are published.
     pub(crate) prefix: Prefix,
 }
@@ -45,7 +48,7 @@ pub(crate) async fn servers(
     open: &SessionOpen,
 ) -> Result<Resolved, ErrorObject> {
     let mut servers = Vec::new();
-    let mut drain = config.timeouts.drain;
+    let mut timeouts = config.timeouts;
     let mut prefix = Prefix::default();
     match &open.profile {
         Some(name) => {
@@ -55,7 +58,7 @@ pub(crate) async fn servers(
                 invalid(format!("there is no profile `{name}`"))
                     .with("help", format!("the daemon's configuration has these profiles: {known}"))
             })?;
-            drain = profile.timeouts.drain;
+            timeouts = profile.timeouts;
             prefix = profile.prefix;
             let credentials = rights.run_profile(peer, owner)?;
             servers.extend(profile::specs(config, name, profile, &open.args, credentials).await?);
@@ -84,9 +87,7 @@ pub(crate) async fn servers(
     if let Some(twice) = servers.iter().find(|server| !names.insert(server.name.clone())) {
         return Err(invalid(format!("two servers have the name {}", twice.name)));
     }
-    if let Some(span) = open.drain_ms {
-        drain = Duration::from_millis(span);
-    }
+    let drain = open.drain_ms.map_or(timeouts.drain, Duration::from_millis);
     if let Some(asked) = open.prefix {
         prefix = match asked {
             params::Prefix::OnConflict => Prefix::OnConflict,
@@ -94,7 +95,7 @@ pub(crate) async fn servers(
             params::Prefix::Never => Prefix::Never,
         };
     }
-    Ok(Resolved { servers, drain, prefix })
+    Ok(Resolved { servers, drain, idle: timeouts.idle, pin: timeouts.pin, prefix })
 }
 
 #[cfg(test)]

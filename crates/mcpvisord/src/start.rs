@@ -57,8 +57,7 @@ impl StartError {
 pub(crate) fn check_config(args: &Args) -> ExitCode {
     let source = Source::new(args.config.clone());
     match source.load() {
-        Ok(config) => {
-            config.unheeded.iter().for_each(|note| eprintln!("note: {note}"));
+        Ok(_) => {
             match source.path() {
                 Some(path) => println!("{} is right", path.display()),
                 None => println!("there is no configuration file: the defaults hold"),
@@ -99,7 +98,6 @@ fn run(prefix: &[&str], args: &Args, config: Config) -> Result<usize, StartError
         .map_err(|error| StartError { help: error.help.clone(), ..StartError::new("listen", error) })?;
     let (_log, log_level) = log::start(args.log_format, config.daemon.log_level)
         .map_err(|error| StartError::new("start the log's thread", error))?;
-    config.unheeded.iter().for_each(|note| tracing::warn!("{note}"));
     limits::raise();
     let wanted = args.containment.unwrap_or(config.daemon.containment);
     let parts = Parts::start(prefix, wanted, Role::Serving { state: listening.state() })?;

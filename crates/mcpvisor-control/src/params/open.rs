@@ -118,7 +118,7 @@ pub struct SessionOpen {
     /// Closes it this time after its admission; not zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// Closes it after this time without a call or a client.
+    /// Closes it after this time without a call or a client; 0: never. The daemon's, or the profile's, where left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
     /// Its drain budget, where a close names none.

@@ -78,6 +78,27 @@ impl Registry {
         }
     }
 
+    /// A session claims to be idle. That is looked at again where opens are answered: one that was answered with this session
+    /// before has touched its gate, and one that comes later finds it closing.
+    pub(super) fn idle_claimed(&mut self, session: SessionId, out: &mut Effects) {
+        let Some(key) = self.holds(session) else { return };
+        let Some(entry) = self.entries.get(&key) else { return };
+        if entry.phase != Phase::Live {
+            return;
+        }
+        if self.seeded.has(Bug::G32ClaimIsNotLookedAtAgain) {
+            self.begin_close(&key, CloseReason::Idle, &CloseOptions::default(), out);
+        } else if entry.children.is_empty() {
+            out.push(RegistryEffect::RetireGate { session });
+        } else {
+            out.push(RegistryEffect::StayOpen { session });
+        }
+    }
+
+    pub(super) fn gate_retired(&mut self, session: SessionId, out: &mut Effects) {
+        self.close_wanted(session, CloseReason::Idle, out);
+    }
+
     /// The one step in which slot and key are free again, everyone who waited is told, and a parked open goes on.
     pub(super) fn ended(&mut self, now: Moment, session: SessionId, ended: Ended, out: &mut Effects) {
         let Some(key) = self.holds(session) else { return };

@@ -191,6 +191,16 @@ pub enum RegistryEvent {
         /// Why.
         reason: CloseReason,
     },
+    /// The session has been idle for too long, as far as it knows.
+    IdleClaimed {
+        /// Which.
+        session: SessionId,
+    },
+    /// The answer to `RetireGate`, in the same step of the driver: the session was idle still, and admits nothing any more.
+    GateRetired {
+        /// Which.
+        session: SessionId,
+    },
     /// Nothing of it is left, by proof. The last thing that a session says.
     SessionEnded {
         /// Which.
@@ -371,6 +381,17 @@ pub enum RegistryEffect {
     /// Every child of a session that awaits them is gone, or quarantined: its servers can be stopped. At most once per
     /// session.
     ChildrenGone {
+        /// The session.
+        session: SessionId,
+    },
+    /// Look at the session's gate, and close it in the same atomic step if the session is still idle for too long. Then tell
+    /// `GateRetired` before any other event; else tell the session `StayOpen`.
+    RetireGate {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session is not idle.
+    StayOpen {
         /// The session.
         session: SessionId,
     },

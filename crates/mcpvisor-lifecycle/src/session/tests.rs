@@ -40,7 +40,7 @@ fn g17_the_late_words_of_a_lost_actor_publish_nothing() {
 #[test]
 fn g34_a_time_to_live_wants_a_close_once() {
     let ttl = Duration::from_secs(9);
-    let server = SessionServer { name: name("a"), required: true };
+    let server = SessionServer { name: name("a"), required: true, significant: false };
     let config = SessionConfig { servers: vec![server], drain: Duration::ZERO, direct: false };
     for ready in [false, true] {
         let mut session =

@@ -1,4 +1,5 @@
 //! What a session is told and what it tells.
+use super::limits::Activity;
 use crate::ServerName;
 use crate::registry::{CloseOptions, Urgency};
 use crate::server::ServerReport;
@@ -91,6 +92,12 @@ pub enum SessionEvent {
     ClientGone,
     /// The gate is closed and no call is in flight any more.
     Drained,
+    /// What has happened, as it was asked by `LookAtActivity`.
+    Activity(Activity),
+    /// No call is in flight and no client attached any more. Told once after a look at which it was busy.
+    Quiet,
+    /// The registry does not take it for idle.
+    StayOpen,
     /// A server's report.
     Server {
         /// Whose.
@@ -153,6 +160,10 @@ pub enum SessionEffect {
         /// Why.
         reason: CloseReason,
     },
+    /// Look at the gate, and answer with `Activity` before anything else. Where it is busy, `Quiet` follows when it is not any more.
+    LookAtActivity,
+    /// A fact for the registry (`IdleClaimed`): it has been idle for too long.
+    ClaimIdle,
     /// A fact for the registry: everything else is stopped, and something of some server is left.
     ReportQuarantined,
     /// Every server's scope is empty: release the session's scope, write the certificate, tell the registry, stop

@@ -4,12 +4,19 @@ use super::process::{Handshake, POLITE, Process, Signal, Told};
 use super::world::{
     DRAIN, KILL_WAIT, Letter, Route, STDIN_GRACE, ServerActor, SessionActor, TERM_GRACE, World, index_of,
 };
-use mcpvisor_lifecycle::registry::{RegistryEffect, RegistryEvent};
+use mcpvisor_lifecycle::registry::{Answer, RegistryEffect, RegistryEvent};
 use mcpvisor_lifecycle::server::{Mode, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport};
-use mcpvisor_lifecycle::session::{Session, SessionConfig, SessionEffect, SessionEvent, SessionServer};
+use mcpvisor_lifecycle::session::{
+    Activity, CloseReason, Session, SessionConfig, SessionEffect, SessionEvent, SessionServer,
+};
 use mcpvisor_lifecycle::{KeyRef, Moment, ServerName, SessionId};
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// What a session's gate knows.
+fn activity(actor: &SessionActor) -> Activity {
+    Activity { last: actor.last, busy: !actor.calls.is_empty() }
+}
 
 impl World {
     pub(crate) fn run_registry(&mut self, effect: RegistryEffect) -> Result<(), String> {
@@ -25,8 +32,22 @@ impl World {
                 if !self.closing.insert(session) {
                     return Err(format!("G15: {session:?} is closed twice"));
                 }
+                if reason == CloseReason::Idle {
+                    checks::idle(self, session)?;
+                }
                 tell(self, session, SessionEvent::Close { reason, options });
             }
+            RegistryEffect::RetireGate { session } => {
+                let (now, limit) = (self.now, self.limits.idle);
+                let actor = self.actor(session);
+                if limit.is_some_and(|limit| limit.due(activity(actor)) <= now) {
+                    actor.gate_open = false;
+                    self.tell_registry(&RegistryEvent::GateRetired { session })?;
+                } else {
+                    tell(self, session, SessionEvent::StayOpen);
+                }
+            }
+            RegistryEffect::StayOpen { session } => tell(self, session, SessionEvent::StayOpen),
             RegistryEffect::AwaitChildren { session } => tell(self, session, SessionEvent::AwaitChildren),
             RegistryEffect::ChildrenGone { session } => tell(self, session, SessionEvent::ChildrenGone),
             RegistryEffect::Urge { session, urgency } => {
@@ -39,6 +60,9 @@ impl World {
             RegistryEffect::ReapLost { session } => self.reap_session(session),
             RegistryEffect::Reply { request, result } => {
                 checks::reply(self, request, &result)?;
+                if let Ok(Answer::Opened { session, created: false }) = &result {
+                    self.happened(*session);
+                }
                 self.replies.insert(request, result);
             }
             RegistryEffect::Forget { .. } | RegistryEffect::Breaker { .. } => {}
@@ -66,7 +90,7 @@ impl World {
             direct: self.is_direct(&key),
         };
         let mode = if config.direct { Mode::Direct } else { Mode::Shared };
-        let machine = self.seeded(Session::new(config));
+        let machine = self.seeded(Session::new(config)).with_limits(self.limits);
         let actor = SessionActor {
             key,
             machine,
@@ -75,6 +99,8 @@ impl World {
             calls: BTreeSet::new(),
             ended: false,
             lost: false,
+            last: self.now,
+            wants_quiet: false,
         };
         self.sessions.insert(id, actor);
     }
@@ -164,7 +190,17 @@ impl World {
                     self.answer_call(call, "error")?;
                 }
             }
-            SessionEffect::ReportReady => report(self, RegistryEvent::SessionReady { session: id }),
+            SessionEffect::ReportReady => {
+                self.happened(id);
+                report(self, RegistryEvent::SessionReady { session: id });
+            }
+            SessionEffect::LookAtActivity => {
+                let actor = self.actor(id);
+                let activity = activity(actor);
+                actor.wants_quiet = activity.busy;
+                self.tell_session(id, SessionEvent::Activity(activity))?;
+            }
+            SessionEffect::ClaimIdle => report(self, RegistryEvent::IdleClaimed { session: id }),
             SessionEffect::WantClose { reason } => {
                 report(self, RegistryEvent::CloseWanted { session: id, reason: *reason });
             }

@@ -4,6 +4,7 @@ use super::script::Act;
 use super::world::{Outcome, ServerActor, World};
 use mcpvisor_lifecycle::registry::{Answer, Goal, Phase, Registry, RegistryEffect, RegistryEvent};
 use mcpvisor_lifecycle::server::{Failure, ServerEffect, ServerEvent, ServerReport};
+use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_lifecycle::{Incarnation, RequestId, SessionId};
 use std::collections::BTreeMap;
 
@@ -38,6 +39,7 @@ pub(crate) fn always(world: &World) -> Result<(), String> {
         return Err(format!("{guarantee}: two generations of {key:?} exist"));
     }
     trees(world)?;
+    idleness(world)?;
     let sessions: usize = open.values().sum();
     if sessions > world.limit {
         return Err(format!("G6: {sessions} sessions exist, and the limit is {}", world.limit));
@@ -51,6 +53,32 @@ pub(crate) fn always(world: &World) -> Result<(), String> {
     }
     if slots(&world.registry) < sessions {
         return Err(format!("G6: {sessions} sessions exist, and {} slots are taken", slots(&world.registry)));
+    }
+    Ok(())
+}
+
+/// Before a session is closed for being idle.
+pub(crate) fn idle(world: &World, id: SessionId) -> Result<(), String> {
+    let actor = &world.sessions[&id];
+    // Without a limit it is a wish like any other.
+    let Some(limit) = world.limits.idle else { return Ok(()) };
+    let held_off = if actor.calls.is_empty() { limit.idle } else { limit.idle.max(limit.pin) };
+    if world.now < actor.last.after(held_off) {
+        let (calls, last) = (actor.calls.len(), world.now.since(actor.last));
+        return Err(format!("G32: {id:?} is closed as idle {last:?} after it was used, with {calls} calls"));
+    }
+    Ok(())
+}
+
+/// A live session watches its idleness, by one timer.
+fn idleness(world: &World) -> Result<(), String> {
+    for (id, _, phase) in world.registry.sessions(None) {
+        let Some(actor) = world.sessions.get(&id) else { continue };
+        let live = matches!(actor.machine.state(), SessionState::Ready | SessionState::Degraded);
+        let limited = world.limits.idle.is_some() && !world.is_direct(&actor.key);
+        if phase == Phase::Live && live && limited && !actor.lost && !actor.machine.watches_idleness() {
+            return Err(format!("G33: {id:?} is live, and nothing watches its idleness"));
+        }
     }
     Ok(())
 }
@@ -82,6 +110,8 @@ pub(crate) fn registry_step(
     let fact_of = match event {
         RegistryEvent::SessionReady { session }
         | RegistryEvent::CloseWanted { session, .. }
+        | RegistryEvent::IdleClaimed { session }
+        | RegistryEvent::GateRetired { session }
         | RegistryEvent::SessionEnded { session, .. }
         | RegistryEvent::SessionQuarantined { session }
         | RegistryEvent::SessionLost { session } => Some(*session),

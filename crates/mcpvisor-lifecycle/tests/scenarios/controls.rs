@@ -7,6 +7,7 @@ use super::b_closing::{
 };
 use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
 use super::d_direct::{hang_up, shim_of_an_immortal};
+use super::e_idle::{call_at_the_decision, open_at_the_decision};
 use super::e_trees::close_a_tree;
 use super::histories::history;
 use super::process::{POLITE, STUBBORN};
@@ -44,6 +45,10 @@ fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
         Bug::G21ChildrenAreForgotten | Bug::G21ParentDoesNotWait => close_a_tree(seed).map(drop),
         Bug::G22ReadyAfterClose => close_during_start(POLITE, seed).map(drop),
         Bug::G29BackoffBeatsStop => close_in_backoff(seed).map(drop),
+        Bug::G32ClaimIsNotLookedAtAgain => {
+            call_at_the_decision(seed).and(open_at_the_decision(seed)).map(drop)
+        }
+        Bug::G33IdleTimerIsLost => call_at_the_decision(seed).map(drop),
         Bug::G34ExitBeatsHangUp => hang_up(POLITE, seed).map(drop),
         Bug::G39WaitOutlastsQuarantine => shim_of_an_immortal(seed).map(drop),
         held => Err(format!("{held:?} has no scenario: the model holds it")),
@@ -90,6 +95,8 @@ controls! {
     control_g21_order: G21ParentDoesNotWait,
     control_g22: G22ReadyAfterClose,
     control_g29: G29BackoffBeatsStop,
+    control_g32: G32ClaimIsNotLookedAtAgain,
+    control_g33: G33IdleTimerIsLost,
     control_g34: G34ExitBeatsHangUp,
     control_g39: G39WaitOutlastsQuarantine,
 }

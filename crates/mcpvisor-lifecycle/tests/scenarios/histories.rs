@@ -10,6 +10,7 @@ use mcpvisor_lifecycle::registry::{Goal, IfOpen, Open, RegistryEvent, Urgency};
 use mcpvisor_lifecycle::session::CloseReason;
 use mcpvisor_lifecycle::{Generation, Moment, RequestId, SessionId, Tenant, Uid};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// xorshift64*: small, and the same everywhere.
 pub(crate) struct Random(u64);
@@ -79,7 +80,7 @@ fn some_act(random: &mut Random, request: u64, now: Moment) -> Act {
         27 => {
             let generation = Generation(1 + random.below(20));
             let session = SessionId { uid: Uid(1000), generation };
-            let reason = random.pick(&[CloseReason::Idle, CloseReason::LeaseEnded, CloseReason::Ttl]);
+            let reason = random.pick(&[CloseReason::LeaseEnded, CloseReason::Ttl]);
             Act::Send(RegistryEvent::CloseWanted { session, reason })
         }
         28 if random.below(12) == 0 => {
@@ -110,6 +111,9 @@ pub(crate) fn history(seed: u64, steps: u64, bug: Seed) -> Result<BTreeSet<Strin
         world = world.with(text, &[random.pick(&programs), POLITE][..1 + (seed % 2) as usize]);
     }
     world = world.with_direct(DIRECT, random.pick(&programs));
+    if seed.is_multiple_of(3) {
+        world = world.with_idle(Duration::from_secs(5), Duration::from_secs(60));
+    }
     let mut request = 0;
     for _ in 0..steps {
         world.early = u8::from(random.below(20) == 0);

@@ -15,6 +15,7 @@ mod checks;
 #[cfg(feature = "seeded-bugs")]
 mod controls;
 mod d_direct;
+mod e_idle;
 mod e_repeats;
 mod e_trees;
 mod explore;

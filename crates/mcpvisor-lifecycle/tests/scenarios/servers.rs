@@ -46,6 +46,7 @@ impl World {
                 let admitted = self.sessions.iter().find(|(_, actor)| actor.calls.contains(&call));
                 if let Some(id) = admitted.map(|(id, _)| *id) {
                     self.actor(id).calls.remove(&call);
+                    self.happened(id);
                     self.answer_call(call, "result")?;
                     self.drained(id);
                 }
@@ -131,10 +132,21 @@ impl World {
         match state {
             SessionState::Ready | SessionState::Degraded => {
                 self.actor(id).calls.insert(call);
+                self.happened(id);
                 Ok(())
             }
             SessionState::Starting => self.answer_call(call, "refused"),
             state => Err(format!("G11: a call is admitted while the session is {state:?}")),
+        }
+    }
+
+    /// Something has happened at the session's gate.
+    pub(crate) fn happened(&mut self, id: SessionId) {
+        let now = self.now;
+        let actor = self.actor(id);
+        actor.last = now;
+        if actor.calls.is_empty() && std::mem::take(&mut actor.wants_quiet) {
+            self.post(Route::GateToSession(id), Letter::Session(SessionEvent::Quiet));
         }
     }
 

@@ -5,7 +5,7 @@ use super::process::{Process, Program, Signal};
 use super::script::{Act, key};
 use mcpvisor_lifecycle::registry::{Answer, Phase, Refusal, Registry, RegistryConfig, RegistryEvent};
 use mcpvisor_lifecycle::server::{Restart, Server, ServerEvent};
-use mcpvisor_lifecycle::session::{Session, SessionEvent};
+use mcpvisor_lifecycle::session::{IdleLimit, Limits, Session, SessionEvent};
 use mcpvisor_lifecycle::{KeyRef, Moment, RequestId, ServerName, SessionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -69,6 +69,10 @@ pub(crate) struct SessionActor {
     pub(crate) calls: BTreeSet<u64>,
     pub(crate) ended: bool,
     pub(crate) lost: bool,
+    /// When something last happened at its gate.
+    pub(crate) last: Moment,
+    /// It was busy when that was looked at.
+    pub(crate) wants_quiet: bool,
 }
 
 impl SessionActor {
@@ -111,6 +115,7 @@ pub(crate) struct World {
     /// The keys whose sessions are direct.
     pub(crate) direct: BTreeSet<&'static str>,
     pub(crate) restart: Restart,
+    pub(crate) limits: Limits,
     pub(crate) seed: Seed,
 }
 
@@ -158,6 +163,7 @@ impl World {
             programs: BTreeMap::new(),
             direct: BTreeSet::new(),
             restart: Restart::Temporary,
+            limits: Limits::default(),
             seed,
         }
     }
@@ -176,6 +182,12 @@ impl World {
 
     pub(crate) fn is_direct(&self, key: &KeyRef) -> bool {
         self.direct.contains(key.key.as_str())
+    }
+
+    /// Sessions are closed when they are idle for so long, or busy for so long.
+    pub(crate) fn with_idle(mut self, idle: Duration, pin: Duration) -> Self {
+        self.limits.idle = Some(IdleLimit { idle, pin });
+        self
     }
 
     /// Servers are started again.

@@ -83,6 +83,8 @@ pub(crate) fn events(now: Moment) -> Vec<(String, RegistryEvent)> {
             RegistryEvent::CloseWanted { session: current, reason },
         ));
     }
+    all.push(("IdleClaimed".into(), RegistryEvent::IdleClaimed { session: current }));
+    all.push(("GateRetired".into(), RegistryEvent::GateRetired { session: current }));
     for ended in [Ended::Closed, Ended::Failed] {
         all.push((
             format!("SessionEnded({ended:?})"),
@@ -132,6 +134,8 @@ pub(crate) fn effect(effect: &RegistryEffect) -> String {
         RegistryEffect::Start { .. } => "Start".to_owned(),
         RegistryEffect::Close { reason, options, .. } if options.now => format!("Close({reason:?}, now)"),
         RegistryEffect::Close { reason, .. } => format!("Close({reason:?})"),
+        RegistryEffect::RetireGate { .. } => "RetireGate".to_owned(),
+        RegistryEffect::StayOpen { .. } => "StayOpen".to_owned(),
         RegistryEffect::AwaitChildren { .. } => "AwaitChildren".to_owned(),
         RegistryEffect::ChildrenGone { .. } => "ChildrenGone".to_owned(),
         RegistryEffect::Urge { urgency, .. } => format!("Urge({urgency:?})"),

@@ -114,6 +114,8 @@ pub(crate) fn effect(effect: &SessionEffect) -> String {
         SessionEffect::End { reason, .. } => format!("End({reason:?})"),
         SessionEffect::CloseGate
         | SessionEffect::SettleCalls
+        | SessionEffect::LookAtActivity
+        | SessionEffect::ClaimIdle
         | SessionEffect::ReportReady
         | SessionEffect::ReportQuarantined
         | SessionEffect::Changed(_) => format!("{effect:?}"),

@@ -5,8 +5,11 @@ use mcpvisor_process::{ContainmentKind, Holder, HolderError};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-pub(crate) const TESTS: &[Named] =
-    &[("g34_the_end_of_a_holder_is_told_once", told), ("g34_a_process_that_has_ended_holds_nothing", dead)];
+pub(crate) const TESTS: &[Named] = &[
+    // The names are looked for in docs/guarantees.md.
+    ("g34_the_end_of_a_holder_is_told_once", told),
+    ("g34_a_process_that_has_ended_holds_nothing", dead),
+];
 
 fn told(kind: ContainmentKind) {
     let world = World::start(kind);

@@ -46,6 +46,10 @@ pub struct SessionView {
     pub attached: Option<usize>,
     /// Calls in flight; none where they don't pass through the daemon.
     pub in_flight: Option<usize>,
+    /// How long no call was in flight and no client attached; none while there is one, and where that can't be known.
+    pub idle_for: Option<Duration>,
+    /// After how long of that it is closed.
+    pub idle: Option<Duration>,
     /// What contains its processes.
     pub containment: ContainmentKind,
     /// Its servers, as defined.

@@ -124,3 +124,49 @@ fn calls_race_a_close() {
     }
     assert!(raced > 0 && at_once > 0, "the sweep told no outcomes apart: {raced} raced, {at_once} at once");
 }
+
+/// G32: who wants to know of the end of what is going on is told once, of calls and of clients.
+#[test]
+fn g32_quiet_is_told_once_after_a_look() {
+    let gate = Gate::default();
+    let (calls, on_quiet) = counter();
+    assert!(!gate.look(on_quiet).busy);
+    gate.admit().unwrap().finish();
+    assert_eq!(calls.load(SeqCst), 0, "it was quiet when it was looked at");
+    let (permit, presence) = (gate.admit().unwrap(), gate.enter().unwrap());
+    let before = gate.seen();
+    let (calls, on_quiet) = counter();
+    assert!(gate.look(on_quiet).busy);
+    permit.finish();
+    assert_eq!(calls.load(SeqCst), 0, "a client is there still");
+    drop(presence);
+    assert_eq!(calls.load(SeqCst), 1);
+    let after = gate.seen();
+    assert!(!after.busy && after.last >= before.last);
+    gate.admit().unwrap().cancel();
+    assert_eq!(calls.load(SeqCst), 1, "once");
+}
+
+/// G32: of a thousand calls that race the end of an idle session each is before it, and there is no end, or is refused.
+#[test]
+fn g32_calls_race_the_end_for_idleness() {
+    let (mut won, mut refused) = (0, 0);
+    for round in 0..1_000_u32 {
+        let gate = Gate::default();
+        let start = Barrier::new(2);
+        let (admitted, retired) = thread::scope(|scope| {
+            let caller = scope.spawn(|| {
+                start.wait();
+                (0..round % 50).for_each(|_| std::hint::spin_loop());
+                if round % 2 == 0 { gate.admit().map(Permit::finish).is_ok() } else { gate.enter().is_ok() }
+            });
+            let seen = gate.seen();
+            start.wait();
+            let retired = gate.retire(|now| now == seen);
+            (caller.join().unwrap(), retired)
+        });
+        assert!(admitted != retired, "round {round}: a call is lost, or a session is closed that was used");
+        if admitted { won += 1 } else { refused += 1 }
+    }
+    assert!(won > 0 && refused > 0, "one order was seen only: {won}, {refused}");
+}

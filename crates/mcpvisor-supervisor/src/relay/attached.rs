@@ -14,7 +14,7 @@ mod up;
 use super::exclusive::Client;
 use super::shared::lock;
 use super::{CallError, Connection};
-use crate::gate::Permit;
+use crate::gate::{Permit, Presence};
 use crate::record::{ServerRecord, SessionRecord};
 use errands::Catalogues;
 use mcpvisor_lifecycle::ServerName;
@@ -46,6 +46,8 @@ pub(crate) struct Attached {
     endpoint: Mutex<Endpoint<Permit>>,
     /// The servers behind the endpoint, in its order.
     servers: Vec<Arc<ServerRecord>>,
+    /// Until it has gone.
+    presence: Mutex<Option<Presence>>,
     out: Out,
     errands: Mutex<HashMap<CallKey, AbortHandle>>,
     catalogues: Catalogues,
@@ -71,9 +73,14 @@ enum Left {
     Gone,
 }
 
-/// The session's shared servers have a client already.
+/// Why a client can't be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HasClient;
+pub(crate) enum Refused {
+    /// The session's shared servers have a client already.
+    HasClient,
+    /// The session is being closed.
+    Closing,
+}
 
 impl Slot {
     /// The same place, for a connection of this server.
@@ -94,17 +101,18 @@ impl Slot {
     /// Attaches a client to the shared servers of a session, or to one of them. It is told of by the session from now on.
     ///
     /// # Errors
-    /// Where there is one already.
+    /// Where there is one already, or the session's gate is closed.
     pub(crate) fn attach(
         &self,
         record: &Arc<SessionRecord>,
         only: Option<&ServerName>,
         client: Client,
-    ) -> Result<Arc<Attached>, HasClient> {
+    ) -> Result<Arc<Attached>, Refused> {
         let mut place = lock(&self.place);
         if place.is_some() {
-            return Err(HasClient);
+            return Err(Refused::HasClient);
         }
+        let presence = record.gate.enter().map_err(|_| Refused::Closing)?;
         let servers: Vec<Arc<ServerRecord>> = record
             .servers
             .iter()
@@ -123,6 +131,7 @@ impl Slot {
             endpoint: Mutex::new(Endpoint::new(faces.collect(), record.prefix, MOST_CALLS)),
             record: Arc::clone(record),
             servers,
+            presence: Mutex::new(Some(presence)),
             out: Out::new(stdout, most_line),
             errands: Mutex::default(),
             catalogues: Catalogues::default(),
@@ -152,6 +161,7 @@ impl Slot {
         if place.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {
             *place = None;
         }
+        drop(lock(&client.presence).take());
     }
 }
 

@@ -17,7 +17,7 @@ pub(in crate::relay) use end::Read;
 
 use super::shared::lock;
 use crate::frames::FrameLog;
-use crate::gate::{Gate, Permit};
+use crate::gate::{Gate, Permit, Presence};
 use down::Attached;
 use mcpvisor_mcp::relay::{Because, Conversation, Counters, Ended};
 use std::io;
@@ -120,6 +120,8 @@ struct State {
 struct ClientState {
     ended: bool,
     lost: bool,
+    /// Until it ends.
+    presence: Option<Presence>,
 }
 
 impl Relay {
@@ -178,6 +180,7 @@ impl Relay {
         if state.client.is_some() {
             return Err(Taken::HasClient);
         }
+        let presence = self.shared.gate.enter().map_err(|_| Taken::Stopping)?;
         let (Some(stdin), Some(attach)) = (state.stdin.take(), state.attach.take()) else {
             return Err(Taken::Stopping);
         };
@@ -185,7 +188,7 @@ impl Relay {
         if attach.send(Attached { stdout, greeting }).is_err() {
             return Err(Taken::Stopping);
         }
-        state.client = Some(ClientState { ended: false, lost: false });
+        state.client = Some(ClientState { ended: false, lost: false, presence: Some(presence) });
         tokio::spawn(up::run(Arc::clone(&self.shared), source, one_socket, first, stdin));
         Ok(())
     }
@@ -244,7 +247,9 @@ impl Relay {
         state.stdin = None;
         // Without a client there is nobody to deliver to.
         state.attach = None;
+        let presence = state.client.as_mut().and_then(|client| client.presence.take());
         drop(state);
+        drop(presence);
         self.shared.wake_up.notify_one();
         self.shared.wake_down.notify_one();
     }
@@ -296,6 +301,7 @@ impl Shared {
         let mut state = lock(&self.state);
         let Some(client) = &mut state.client else { return };
         client.ended = true;
+        let presence = client.presence.take();
         client.lost |= end == ClientEnd::Lost;
         match end {
             ClientEnd::Said => state.talk.client_ended(),
@@ -304,6 +310,7 @@ impl Shared {
         self.told(&mut state);
         let on_leave = state.on_leave.take();
         drop(state);
+        drop(presence);
         self.wake_up.notify_one();
         self.wake_down.notify_one();
         match on_leave {

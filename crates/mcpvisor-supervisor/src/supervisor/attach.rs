@@ -2,7 +2,7 @@
 use super::Supervisor;
 use crate::api::Failure;
 use crate::record::{ServerRecord, SessionRecord};
-use crate::relay::attached::Attached as SharedClient;
+use crate::relay::attached::{Attached as SharedClient, Refused};
 use crate::relay::exclusive::{Client, Relay, Taken};
 use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::server::{Mode, ServerState};
@@ -155,10 +155,11 @@ impl Attachable {
             },
             To::Shared(server) => {
                 let attached = self.record.slot.attach(&self.record, server.as_ref(), client);
-                let attached = attached.map_err(|_| {
-                    Failure::Unsupported(
+                let attached = attached.map_err(|refused| match refused {
+                    Refused::HasClient => Failure::Unsupported(
                         "a client is attached to the session's shared servers already, and they serve one at a time".to_owned(),
-                    )
+                    ),
+                    Refused::Closing => Failure::SessionClosing { session },
                 })?;
                 // A session that ended just now has not seen this client.
                 if self.record.has_ended() {

@@ -79,6 +79,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         parent: args.parent.clone(),
         lease: args.lease,
         ttl_ms: args.ttl.map(millis),
+        idle_ms: args.idle.map(millis),
         wait: !args.no_wait,
         if_closing: args.if_closing,
         if_open: args.if_open,

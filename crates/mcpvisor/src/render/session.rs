@@ -58,6 +58,12 @@ pub(crate) fn session(session: &Session, style: Style) -> String {
         format!("containment: {}", session.containment),
     ];
     facts.extend(session.expires_at.as_ref().map(|at| format!("expires: {}", escape::line(at))));
+    let idle = session.idle_ms.map(|ms| format!("idle for {}", span(ms as f64 / 1_000.0)));
+    let limit = session.idle_limit_ms.map(|ms| format!("closed after {}", span(ms as f64 / 1_000.0)));
+    facts.extend(idle.map(|idle| match limit {
+        Some(limit) => format!("{idle}, {limit}"),
+        None => idle,
+    }));
     facts.extend(session.tenant.as_ref().map(|tenant| format!("tenant: {tenant}")));
     facts.extend(session.parent.as_ref().map(|parent| format!("parent: {parent}")));
     facts.extend(session.attached.map(|attached| format!("clients: {attached}")));

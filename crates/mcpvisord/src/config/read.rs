@@ -23,9 +23,8 @@ const MOST_EVENTS: usize = 10_000_000;
 pub(crate) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let walk = Walk::new(text);
-    let mut config = config(&walk.root(document.get_ref()));
-    let (mut problems, unheeded) = walk.into_problems();
-    config.unheeded = unheeded;
+    let config = config(&walk.root(document.get_ref()));
+    let mut problems = walk.into_problems();
     let broken: Vec<Problem> = syntax
         .iter()
         .map(|error| Problem {
@@ -74,7 +73,7 @@ fn config(root: &Section<'_>) -> Config {
         }
     }
     let hooks = root.get("hooks").as_ref().map(hooks).unwrap_or_default();
-    Config { daemon, timeouts, profiles, hooks, unheeded: Vec::new() }
+    Config { daemon, timeouts, profiles, hooks }
 }
 
 /// Puts a good value in the place of the default; a bad one has been told.
@@ -159,26 +158,22 @@ fn timeouts(parent: &Section<'_>, inherited: Timeouts, level: Level) -> Timeouts
             start => set(&mut timeouts.start, start),
         }
     }
-    if let Some(item) = section.get("drain") {
-        let drain = item.duration();
-        if level == Level::Server && drain.is_some() {
+    for (key, place) in
+        [("drain", &mut timeouts.drain), ("idle", &mut timeouts.idle), ("pin", &mut timeouts.pin)]
+    {
+        let Some(item) = section.get(key) else { continue };
+        let span = item.duration();
+        if level == Level::Server && span.is_some() {
             item.unsupported(
-                "a drain of one server's own",
+                &format!("`{key}` of one server's own"),
                 "set it in the profile: it holds for the session",
             );
         }
-        set(&mut timeouts.drain, drain);
+        set(place, span);
     }
     set(&mut timeouts.stdin_grace, span("stdin_grace"));
     set(&mut timeouts.term_grace, span("term_grace"));
     set(&mut timeouts.kill_wait, span("kill_wait"));
-    for key in ["idle", "pin"] {
-        if let Some(item) = section.get(key)
-            && item.duration().is_some()
-        {
-            item.unheeded("a session stays open until it is closed or its lease ends");
-        }
-    }
     timeouts
 }
 

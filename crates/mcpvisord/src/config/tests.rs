@@ -111,6 +111,7 @@ command = "log"
         stdin_grace: seconds(3),
         term_grace: seconds(4),
         kill_wait: seconds(5),
+        ..Timeouts::default()
     };
     assert_eq!(config.timeouts, timeouts);
     let text = |text: &str| std::ffi::CString::new(text).unwrap();
@@ -319,15 +320,16 @@ fn every_key_is_documented_below_its_section() {
 }
 
 #[test]
-fn what_is_right_and_not_heeded_is_told_with_its_place() {
-    let config = Config::parse("c.toml", "[timeouts]\nidle = \"30m\"\npin = \"4h\"\n").unwrap();
-    assert_eq!(config.unheeded.len(), 2, "{:?}", config.unheeded);
-    assert!(
-        config.unheeded[0].starts_with("c.toml:2:8: timeouts.idle is not heeded yet"),
-        "{:?}",
-        config.unheeded
-    );
-    assert!(Config::parse("c.toml", "[timeouts]\nidle = 3\n").is_err(), "it is checked all the same");
+fn idle_limits_are_of_the_daemon_and_of_profiles() {
+    let text = "[timeouts]\nidle = \"20m\"\n[profiles.p]\ntimeouts = { pin = \"1h\" }\n\
+                [profiles.p.servers.s]\ncommand = \"true\"\n";
+    let config = Config::parse("c.toml", text).unwrap();
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let told = |timeouts: Timeouts| (timeouts.idle, timeouts.pin);
+    assert_eq!(told(config.timeouts), (minutes(20), minutes(240)));
+    assert_eq!(told(config.profiles["p"].timeouts), (minutes(20), minutes(60)));
+    let of_a_server = format!("{text}timeouts = {{ idle = \"1m\" }}\n");
+    assert!(Config::parse("c.toml", &of_a_server).is_err(), "it is the session's");
 }
 
 /// A line of the longest length always has room where nobody else holds anything.

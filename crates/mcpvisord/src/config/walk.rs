@@ -13,17 +13,16 @@ use toml::de::{DeTable, DeValue};
 pub(crate) struct Walk<'a> {
     source: &'a str,
     problems: RefCell<Vec<Problem>>,
-    unheeded: RefCell<Vec<String>>,
 }
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(source: &'a str) -> Self {
-        Self { source, problems: RefCell::default(), unheeded: RefCell::default() }
+        Self { source, problems: RefCell::default() }
     }
 
-    /// What is wrong, and what is right and not heeded.
-    pub(crate) fn into_problems(self) -> (Vec<Problem>, Vec<String>) {
-        (self.problems.into_inner(), self.unheeded.into_inner())
+    /// What is wrong.
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.problems.into_inner()
     }
 
     fn push(&self, span: Range<usize>, message: String, help: Option<String>, missing: bool) {
@@ -111,13 +110,6 @@ impl<'a> Item<'a> {
     /// Tells that the value is right and can't be honoured by this version, so that it is not taken for granted.
     pub(crate) fn unsupported(&self, what: &str, help: &str) {
         self.wrong(&format!("{what} is not supported yet"), Some(help));
-    }
-
-    /// Notes that the value is right and that this version does not go by it; `instead` says what holds.
-    pub(crate) fn unheeded(&self, instead: &str) {
-        let place = super::problem::place(self.walk.source, self.span.start);
-        let note = format!("{}:{}: {} is not heeded yet: {instead}", place.line, place.column, self.path);
-        self.walk.unheeded.borrow_mut().push(note);
     }
 
     fn expected<T>(&self, what: &str) -> Option<T> {

@@ -124,7 +124,6 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
         ("session/open", json!({}), "invalid_request"),
         ("session/open", json!({"profile":"nope"}), "invalid_request"),
         ("session/open", json!({"ttl_ms":0}), "invalid_request"),
-        ("session/open", json!({"idle_ms":1}), "unsupported"),
         ("session/open", json!({"parent":"x"}), "invalid_request"),
         ("session/open", json!({"lease":"pid:2147483647"}), "invalid_request"),
         ("session/open", json!({"request_id":"x"}), "invalid_request"),

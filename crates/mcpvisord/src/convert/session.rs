@@ -23,6 +23,8 @@ pub(crate) fn session(view: &SessionView) -> results::Session {
         expires_at: view.expires_at.map(timestamp),
         attached: view.attached.map(count),
         in_flight: view.in_flight.map(count),
+        idle_ms: view.idle_for.map(milliseconds),
+        idle_limit_ms: view.idle.map(milliseconds),
         containment: containment(view.containment),
         servers: view.servers.iter().map(server).collect(),
         failure: view.certificate.as_ref().and_then(|report| report.failure.as_ref()).map(start_failure),

@@ -4,16 +4,16 @@ use crate::connection::Context;
 use crate::convert;
 use crate::daemon::Daemon;
 use crate::peer::Peer;
-use crate::resolve;
+use crate::resolve::{self, Resolved};
 use crate::wire::Descriptors;
 use mcpvisor_control::params::{IfClosing as WireIfClosing, IfOpen as WireIfOpen, SessionOpen};
 use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
-use mcpvisor_lifecycle::session::Limits;
+use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::{Generation, KeyRef, SessionId, SessionKey, Uid};
 use mcpvisor_process::Holder;
-use mcpvisor_supervisor::{Failure, OpenRequest, Opened, Undo};
+use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OpenRequest, Opened, Undo};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,6 @@ pub(super) async fn open(
     descriptors: Descriptors,
 ) -> Result<results::Opened, ErrorObject> {
     failpoints::pass(Gate::OpenDispatched).await;
-    for_later(&params)?;
     let uid = context.daemon.rights().owner(&context.peer, params.user)?;
     labels(&params)?;
     if params.request_id.is_some() {
@@ -74,10 +73,10 @@ async fn prepare(
     deadline: Option<Instant>,
 ) -> Result<OpenRequest, ErrorObject> {
     let holder = holder(daemon, peer, params.lease)?;
-    let limits = limits(&params)?;
     let direct = resolve::streams(&params, descriptors)?;
     let resolved = resolve::servers(&daemon.config(), &daemon.rights(), peer, uid, &params).await?;
     failpoints::pass(Gate::OpenResolved).await;
+    let limits = limits(&params, &resolved)?;
     let key = match &params.key {
         Some(key) => convert::key_name(key),
         None => made_up()?,
@@ -198,29 +197,31 @@ fn hold(
     opened
 }
 
-/// What the protocol has and this version does not do is refused, so that nobody relies on it.
-fn for_later(params: &SessionOpen) -> Result<(), ErrorObject> {
-    let refuse = |what: &str| {
-        Err(ErrorObject::new(ErrorKind::Unsupported, format!("{what} is not supported by this version")))
-    };
-    if params.idle_ms.is_some() {
-        return refuse("an end for idleness (idle_ms)");
-    }
-    Ok(())
-}
-
 /// The process of a lease, opened before anything is admitted: a number that another process gets later means nothing.
 fn holder(daemon: &Daemon, peer: &Peer, lease: Lease) -> Result<Option<Holder>, ErrorObject> {
     let Lease::Pid(pid) = lease else { return Ok(None) };
     daemon.rights().holder(peer, pid).map(Some)
 }
 
-fn limits(params: &SessionOpen) -> Result<Limits, ErrorObject> {
+/// An idle limit that nobody asked for is of sessions with a shared server: the client of an exclusive one is the other end of its own
+/// server, and may say nothing for as long as it likes.
+fn limits(params: &SessionOpen, resolved: &Resolved) -> Result<Limits, ErrorObject> {
     let ttl = params.ttl_ms.map(Duration::from_millis);
     if ttl == Some(Duration::ZERO) {
         return Err(ErrorObject::new(ErrorKind::InvalidRequest, "a session can't live for no time (ttl_ms)"));
     }
-    Ok(Limits { ttl })
+    let any_shared = resolved.servers.iter().any(|server| server.mode == Mode::Shared);
+    let idle = match params.idle_ms.map(Duration::from_millis) {
+        Some(_) if params.direct.is_some() => {
+            let why = "no byte of a direct session passes through the daemon: it has no idle limit (idle_ms)";
+            return Err(ErrorObject::new(ErrorKind::Unsupported, why));
+        }
+        Some(idle) => idle,
+        None if any_shared && params.direct.is_none() => resolved.idle,
+        None => Duration::ZERO,
+    };
+    let idle = (!idle.is_zero()).then_some(IdleLimit { idle, pin: resolved.pin });
+    Ok(Limits { ttl, idle })
 }
 
 fn labels(params: &SessionOpen) -> Result<(), ErrorObject> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// The names of what has changed: first what holds at once, then what holds after a restart.
 pub(super) fn between(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) {
-    let Config { daemon, timeouts, profiles, hooks, unheeded: _ } = old;
+    let Config { daemon, timeouts, profiles, hooks } = old;
     // Every key is named here, so that a new one can't be forgotten.
     let Daemon {
         max_sessions,
@@ -25,7 +25,7 @@ pub(super) fn between(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) 
         socket_mode,
         log_level,
     } = daemon;
-    let Timeouts { start, drain, stdin_grace, term_grace, kill_wait } = timeouts;
+    let Timeouts { start, drain, stdin_grace, term_grace, kill_wait, idle, pin } = timeouts;
     let (to, at) = (&new.daemon, &new.timeouts);
     let live = [
         ("daemon.max_sessions", *max_sessions != to.max_sessions),
@@ -49,6 +49,8 @@ pub(super) fn between(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) 
         ("timeouts.term_grace", *term_grace != at.term_grace),
         ("timeouts.kill_wait", *kill_wait != at.kill_wait),
         ("hooks", *hooks != new.hooks),
+        ("timeouts.idle", *idle != at.idle),
+        ("timeouts.pin", *pin != at.pin),
     ];
     let fixed = [
         ("daemon.containment", *containment != to.containment),
