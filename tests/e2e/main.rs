@@ -20,6 +20,7 @@ mod idle;
 mod killed;
 mod leases;
 mod lifecycle;
+mod live;
 mod lossless;
 mod many;
 mod real;

@@ -45,6 +45,9 @@ calls! {
     SessionShow => SessionShow, results::Session;
     SessionAttach => SessionAttach, results::Attached;
     SessionKill => SessionKill, results::CloseResults;
+    ServerAdd => ServerAdd, results::ServerChanged;
+    ServerRemove => ServerRemove, results::ServerRemoved;
+    ServerRestart => ServerRestart, results::ServerChanged;
     ToolList => ToolList, results::Tools;
     ToolCall => ToolCall, Box<RawValue>;
     ProcessList => ProcessList, results::Processes;

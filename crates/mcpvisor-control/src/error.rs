@@ -62,6 +62,8 @@ kinds! {
     Unsupported = "unsupported", 1017, 1, "This can't be done here; the message says why.";
     ServerError = "server_error", 1018, 1, "The MCP server answered with an error of its own: `error`, as it came; or with what is no answer: `server`.";
     InvalidConfiguration = "invalid_configuration", 1020, 1, "The daemon's configuration is wrong: `problems` (line, column, message, help), `report`. The former one stays in force.";
+    ServerExists = "server_exists", 1031, 5, "A server of the session has the name, though it may be one that is being removed.";
+    ServerBusy = "server_busy", 1032, 5, "Another change of the same server is under way.";
     Internal = "internal", 1019, 1, "A defect of the daemon.";
 }
 

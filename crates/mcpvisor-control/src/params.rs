@@ -9,11 +9,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 mod open;
+mod server;
 
 pub use open::{
     Descriptor, Direct, IfClosing, IfOpen, Limits, Mode, Prefix, ResourceLimit, Restart, ServerDefinition,
     SessionOpen,
 };
+
+pub use server::{ServerAdd, ServerRemove, ServerRestart};
 
 /// `notifications/cancelled`: the answer of this request is not wanted any more.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

@@ -172,6 +172,9 @@ pub struct Server {
     pub name: ServerName,
     /// Its state.
     pub state: ServerState,
+    /// It is being added or removed, and none of the session's: its tools are not the session's. Left out where it is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub aside: bool,
     /// How it is spoken to.
     pub mode: ServerMode,
     /// Its main process.
@@ -225,6 +228,34 @@ pub struct Opened {
     /// shim of a private daemon that died.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kill_descriptor: bool,
+}
+
+/// Answer of `server/add` and `server/restart`: the server, which is ready.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ServerChanged {
+    /// The session's key.
+    pub key: SessionKey,
+    /// Its generation.
+    pub generation: u64,
+    /// The session's state now.
+    pub state: SessionState,
+    /// The server.
+    pub server: Server,
+}
+
+/// Answer of `server/remove`: the server's part of the certificate; nothing of it is left.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ServerRemoved {
+    /// The session's key.
+    pub key: SessionKey,
+    /// Its generation.
+    pub generation: u64,
+    /// The session's state now.
+    pub state: SessionState,
+    /// By what it is known that nothing is left.
+    pub proof: Proof,
+    /// How it ended.
+    pub server: EndedServer,
 }
 
 /// Answer of `session/attach`.

@@ -23,6 +23,11 @@ pub struct SessionId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u32);
 
+/// A server's place in its session: 0, 1, … for those that the session was opened with, in their order; one that is added later has the
+/// next number. Never given twice in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(pub u32);
+
 /// A request that waits for an answer; made up by the driver, never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);

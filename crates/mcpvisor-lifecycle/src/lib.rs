@@ -20,5 +20,7 @@ pub mod session;
 pub mod time;
 
 pub use breaker::{BreakerConfig, SpecDigest};
-pub use ids::{Generation, Incarnation, KeyRef, RequestId, ServerName, SessionId, SessionKey, Tenant, Uid};
+pub use ids::{
+    Generation, Incarnation, KeyRef, Place, RequestId, ServerName, SessionId, SessionKey, Tenant, Uid,
+};
 pub use time::Moment;

@@ -50,8 +50,12 @@ pub enum Bug {
     G21ParentDoesNotWait,
     /// A session that is ready after its close is published.
     G22ReadyAfterClose,
+    /// A server that is being added when the close comes goes on, and is published.
+    G26AddOutlivesTheClose,
     /// A stop does not end a backoff.
     G29BackoffBeatsStop,
+    /// A restart that was asked for does not wait for the end of the old tree.
+    G29RestartLeavesTheTree,
     /// A server whose main process exits is over, whatever that left.
     G29TreeIsLeftAtExit,
     /// A session that claims to be idle is closed without another look.
@@ -83,7 +87,7 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -105,7 +109,9 @@ impl Bug {
         Self::G21ChildrenAreForgotten,
         Self::G21ParentDoesNotWait,
         Self::G22ReadyAfterClose,
+        Self::G26AddOutlivesTheClose,
         Self::G29BackoffBeatsStop,
+        Self::G29RestartLeavesTheTree,
         Self::G29TreeIsLeftAtExit,
         Self::G32ClaimIsNotLookedAtAgain,
         Self::G33IdleTimerIsLost,

@@ -109,6 +109,7 @@ impl Server {
             }
             ServerEvent::Stop { term_first } => self.stop(now, term_first, &mut out),
             ServerEvent::Urge { urgency } => self.urge(now, urgency, &mut out),
+            ServerEvent::Restart => self.restart(now, &mut out),
             ServerEvent::RetryKill => {
                 if matches!(&self.phase, Phase::Ending(ladder) if ladder.rung == Rung::Stuck) {
                     self.climb(now, Rung::Kill, &mut out);
@@ -298,6 +299,35 @@ impl Server {
             Phase::Ending(_) => self.stop_ladder(now, term_first, out),
             Phase::Stopped | Phase::Ended | Phase::Failed(_) => {}
         }
+    }
+
+    /// Whatever it was, it begins anew: its restarts and backoffs are forgotten.
+    fn restart(&mut self, now: Moment, out: &mut Effects) {
+        if self.config.mode == Mode::Direct {
+            return;
+        }
+        match &self.phase {
+            Phase::Idle | Phase::Stopped => {}
+            Phase::Launching { .. } => {
+                self.begin_ladder(now, Intent::Restart);
+                self.climb(now, Rung::Kill, out);
+            }
+            Phase::Running { .. } if self.seeded.has(Bug::G29RestartLeavesTheTree) => {
+                self.relaunch(now, out);
+            }
+            Phase::Handshaking { .. } | Phase::Running { .. } => {
+                self.begin_ladder(now, Intent::Restart);
+                self.climb(now, Rung::Stdin, out);
+            }
+            Phase::Ending(_) => self.restart_ladder(now, out),
+            Phase::Backoff { .. } | Phase::Ended | Phase::Failed(_) => self.relaunch(now, out),
+        }
+    }
+
+    fn relaunch(&mut self, now: Moment, out: &mut Effects) {
+        self.history = History::default();
+        out.push(ServerEffect::Report(ServerReport::Relaunched));
+        self.launch(now, out);
     }
 
     fn urge(&mut self, now: Moment, urgency: Urgency, out: &mut Effects) {

@@ -3,23 +3,28 @@
 //! It starts its servers, says when the required ones are ready, and wishes to be closed when it can't go on. Its
 //! teardown begins with the registry's close and with nothing else, so that there is one way into it (G15).
 mod limits;
+mod live;
 mod slot;
 mod teardown;
 #[cfg(test)]
 mod tests;
 mod types;
+mod work;
 
 pub use limits::{Activity, IdleLimit, Limits};
+pub use live::MOST_SERVERS;
 pub use types::{
-    CloseReason, Ended, SessionConfig, SessionEffect, SessionEvent, SessionServer, SessionState,
+    ChangeRefusal, Changed, CloseReason, Ended, SessionConfig, SessionEffect, SessionEvent, SessionServer,
+    SessionState,
 };
 
 use crate::registry::Urgency;
 use crate::seeded::{Bug, Seeded};
 use crate::server::ServerReport;
-use crate::{Moment, ServerName};
+use crate::{Moment, Place};
 use limits::IdleTimer;
 use slot::{Slot, Status};
+use work::Work;
 
 /// A session's state. See the module.
 ///
@@ -36,6 +41,8 @@ pub struct Session {
     phase: Phase,
     since: Moment,
     slots: Vec<Slot>,
+    /// That of the next server which is added.
+    next_place: Place,
     /// The public state that was told last.
     told: SessionState,
     wanted: bool,
@@ -74,23 +81,29 @@ impl Session {
     /// A session that has not begun.
     #[must_use]
     pub fn new(config: SessionConfig) -> Self {
-        let slots = config
+        let places = (0..).map(Place);
+        let slots: Vec<_> = config
             .servers
             .iter()
-            .map(|server| Slot {
+            .zip(places)
+            .map(|(server, place)| Slot {
+                place,
                 name: server.name.clone(),
                 required: server.required,
                 significant: server.significant,
                 status: Status::Unstarted,
                 lost: false,
                 term_first: false,
+                work: Work::Member,
             })
             .collect();
+        let next_place = Place(u32::try_from(slots.len()).unwrap_or(u32::MAX));
         Self {
             config,
             limits: Limits::default(),
             ttl_at: None,
             idle: IdleTimer::Off,
+            next_place,
             phase: Phase::New,
             since: Moment::default(),
             slots,
@@ -140,15 +153,21 @@ impl Session {
             SessionEvent::Quiet => self.quiet(&mut out),
             SessionEvent::Activity(activity) => self.looked(now, activity, &mut out),
             SessionEvent::StayOpen => self.stay_open(now),
-            SessionEvent::Server { name, report } => self.report(now, &name, report, &mut out),
-            SessionEvent::ServerLost { name } => self.lost(now, &name, &mut out),
+            SessionEvent::Server { server, report } => self.report(now, server, report, &mut out),
+            SessionEvent::ServerLost { server } => self.lost(now, server, &mut out),
+            SessionEvent::Add { request, server, replace } => self.add(request, server, replace, &mut out),
+            SessionEvent::Remove { request, name, drain } => {
+                self.remove(now, request, &name, drain, &mut out);
+            }
+            SessionEvent::Restart { request, name, drain } => {
+                self.restart(now, request, &name, drain, &mut out);
+            }
+            SessionEvent::CancelChange { request } => self.cancel_change(request, &mut out),
+            SessionEvent::ServerDrained { server } => self.server_drained(server, &mut out),
             SessionEvent::Timeout => {
-                if self.next_timeout().is_none_or(|until| until > now) {
-                    return out;
-                }
-                if matches!(self.phase, Phase::Starting | Phase::Live) {
-                    self.look_at_limits(now, &mut out);
-                } else {
+                self.servers_timed_out(now, &mut out);
+                self.look_at_limits(now, &mut out);
+                if matches!(self.phase, Phase::Draining { until } if until <= now) {
                     self.finish_drain(now, &mut out);
                     if self.seeded.has(Bug::G16DrainEatsTheKill) {
                         self.urge(now, Urgency::Kill, &mut out);
@@ -160,10 +179,14 @@ impl Session {
         out
     }
 
-    /// When `Timeout` is due: the end of the drain, or before a close the next limit.
+    /// When `Timeout` is due: the end of a drain, the session's or one server's, or before a close the next limit.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Moment> {
-        self.drains_until().or_else(|| self.next_limit())
+        if matches!(self.phase, Phase::Ended(_)) {
+            return None;
+        }
+        let of_servers = self.slots.iter().filter_map(|slot| slot.work.until());
+        of_servers.chain(self.drains_until()).chain(self.next_limit()).min()
     }
 
     fn drains_until(&self) -> Option<Moment> {
@@ -178,7 +201,7 @@ impl Session {
     pub fn state(&self) -> SessionState {
         match self.phase {
             Phase::New | Phase::Starting => SessionState::Starting,
-            Phase::Live if self.slots.iter().all(|slot| slot.status == Status::Ready) => SessionState::Ready,
+            Phase::Live if self.members().all(|slot| slot.status == Status::Ready) => SessionState::Ready,
             Phase::Live => SessionState::Degraded,
             Phase::Draining { .. } | Phase::Held => SessionState::Draining,
             Phase::Stopping => SessionState::Stopping,
@@ -226,7 +249,7 @@ impl Session {
         self.begin_limits(now);
         for slot in &mut self.slots {
             slot.status = Status::Starting;
-            out.push(SessionEffect::StartServer { name: slot.name.clone() });
+            out.push(SessionEffect::StartServer { server: slot.place });
         }
         if self.client_gone {
             self.want(CloseReason::LeaseEnded, out);
@@ -234,29 +257,31 @@ impl Session {
         self.check(now, out);
     }
 
-    fn report(&mut self, now: Moment, name: &ServerName, report: ServerReport, out: &mut Effects) {
-        let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == *name) else { return };
-        if !slot.take(report) {
+    fn report(&mut self, now: Moment, server: Place, report: ServerReport, out: &mut Effects) {
+        let Some(at) = self.slots.iter().position(|slot| slot.place == server) else { return };
+        if !self.slots[at].take(report) {
             return;
         }
         if report == ServerReport::Ending && self.config.direct {
             self.stream_ended = true;
             self.want(CloseReason::LeaseEnded, out);
         }
+        self.go_on(now, at, report, out);
         self.check(now, out);
         self.settle(now, out);
     }
 
-    fn lost(&mut self, now: Moment, name: &ServerName, out: &mut Effects) {
-        let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == *name) else { return };
+    fn lost(&mut self, now: Moment, server: Place, out: &mut Effects) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.place == server) else { return };
         if slot.is_gone() || slot.lost {
             return;
         }
         slot.lost = true;
         slot.status = Status::Killing;
+        live::give_up_restart(slot, out);
         // A quarantined session's outcome is told again after this attempt.
         self.owes_outcome = true;
-        out.push(SessionEffect::ReapServer { name: name.clone() });
+        out.push(SessionEffect::ReapServer { server });
         self.want(CloseReason::Internal, out);
         self.settle(now, out);
     }
@@ -268,13 +293,17 @@ impl Session {
         }
         let failed =
             if self.phase == Phase::Starting { CloseReason::StartFailed } else { CloseReason::ServersFailed };
-        let mut matter = self.slots.iter().filter(|slot| slot.matters());
-        if matter.any(|slot| matches!(slot.status, Status::Failed | Status::Quarantined)) {
+        let matter =
+            |bad: &dyn Fn(Status) -> bool| self.members().any(|slot| slot.matters() && bad(slot.status));
+        let has_failed = matter(&|status| matches!(status, Status::Failed | Status::Quarantined));
+        let mut members = self.members().peekable();
+        let all_ended = members.peek().is_some() && members.all(|slot| slot.status == Status::Ended);
+        let has_ended = all_ended || matter(&|status| status == Status::Ended);
+        drop(members);
+        if has_failed {
             self.want(failed, out);
         }
-        let mut matter = self.slots.iter().filter(|slot| slot.matters());
-        let all_ended = !self.slots.is_empty() && self.slots.iter().all(|slot| slot.status == Status::Ended);
-        if matter.any(|slot| slot.status == Status::Ended) || all_ended {
+        if has_ended {
             self.want(CloseReason::ServersEnded, out);
         }
         if self.phase == Phase::Starting && !self.wanted && self.is_ready() {
@@ -291,6 +320,11 @@ impl Session {
         } else {
             self.slots.iter().all(|slot| slot.status == Status::Ready || slot.is_settled())
         }
+    }
+
+    /// Those that count for what the session is.
+    fn members(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.work.is_member())
     }
 
     /// At most once, and only before a close.

@@ -12,12 +12,13 @@
 //! In front of one server the endpoint looks like that server: its answer to the handshake, its lists and their pages pass as they are.
 mod client;
 mod errand;
+mod faces;
 mod hello;
 mod route;
 mod servers;
 
 use crate::catalogue::Prefix;
-use crate::handshake::Negotiated;
+use crate::handshake::{Negotiated, Offers};
 use crate::key::{Key, Table};
 use crate::peer::{Forward, RequestNumber};
 use crate::relay::Because;
@@ -59,6 +60,10 @@ pub struct Face {
     pub name: Arc<str>,
     /// What was agreed with it; none while it does not run.
     pub negotiated: Option<Negotiated>,
+    /// False: it has left, and is asked nothing more.
+    here: bool,
+    /// Nothing of it is in flight either.
+    vacant: bool,
 }
 
 /// The machine for one client. `P` is the permit under which a call is in flight.
@@ -66,7 +71,7 @@ pub struct Face {
 /// - inputs of the client: [`Endpoint::client_line`], [`Endpoint::client_too_long`], [`Endpoint::client_said_all`],
 ///   [`Endpoint::client_lost`]
 /// - inputs of servers: [`Endpoint::answered`], [`Endpoint::unanswered`], [`Endpoint::told`], [`Endpoint::asked`],
-///   [`Endpoint::server_ready`], [`Endpoint::server_gone`]
+///   [`Endpoint::server_ready`], [`Endpoint::server_gone`], [`Endpoint::face_joined`], [`Endpoint::face_left`], [`Endpoint::face_vacated`]
 /// - the session drains: [`Endpoint::settle_asked`]
 /// - outcomes of what was to be done: [`Endpoint::sent`], [`Endpoint::listens_to`], [`Endpoint::refused`], [`Endpoint::errand_done`]
 /// - getters: [`Endpoint::in_flight`], [`Endpoint::prefix`], [`Endpoint::faces`], [`Endpoint::counters`]
@@ -103,6 +108,8 @@ struct Client {
     elicitation_form: bool,
     elicitation_url: bool,
     lost: bool,
+    /// The lists that it was told of at its handshake.
+    declared: Offers,
 }
 
 #[derive(Debug)]
@@ -135,7 +142,9 @@ struct Listen {
     /// Of servers whose stream has not ended.
     acknowledged: Vec<Acknowledged>,
     done: bool,
-    /// The request, for servers that start again; none where it has one server, with which it ends.
+    /// Of what any of them sends, once that is acknowledged.
+    agreed: Map<String, Value>,
+    /// The request, for servers that start again or come later; none where it is too long.
     forward: Option<Forward<'static>>,
     /// What came before the last acknowledgement, ready to be said.
     held: Vec<Vec<u8>>,

@@ -1,12 +1,11 @@
 //! Tells a session, and carries out what it decides, as `session_actor.rs` does.
 use crate::checks;
 use crate::clocked::Clocked;
-use crate::config::server_name;
 use crate::mail::{Lane, Letter, Way};
 use crate::rules::{Checked, Property, Witness};
 use crate::shared::Shared;
 use crate::world::{Context, World, seeded};
-use mcpvisor_lifecycle::ServerName;
+use mcpvisor_lifecycle::Place;
 use mcpvisor_lifecycle::registry::CloseOptions;
 use mcpvisor_lifecycle::server::{Server, ServerReport};
 use mcpvisor_lifecycle::session::{CloseReason, SessionEffect, SessionEvent};
@@ -32,15 +31,15 @@ impl World {
                 if self.cell(lane.session).servers[usize::from(place)].known_lost {
                     return Ok(());
                 }
-                SessionEvent::Server { name: server_name(usize::from(place)), report }
+                SessionEvent::Server { server: Place(u32::from(place)), report }
             }
             (Letter::ServerLost, Way::ServerLost(place)) => {
                 self.server(lane.session, place).known_lost = true;
-                SessionEvent::ServerLost { name: server_name(usize::from(place)) }
+                SessionEvent::ServerLost { server: Place(u32::from(place)) }
             }
             (Letter::Reaped { empty }, Way::ServerReaped(place) | Way::ServerNotReaped(place)) => {
                 let report = if empty { ServerReport::Stopped } else { ServerReport::Quarantined };
-                SessionEvent::Server { name: server_name(usize::from(place)), report }
+                SessionEvent::Server { server: Place(u32::from(place)), report }
             }
             _ => return Err(Property::OldFacts.broken("a letter is on a lane that is not its own")),
         };
@@ -65,7 +64,7 @@ impl World {
         for effect in effects {
             context.tell(|| format!("  session {session} does {effect:?}"));
             match effect {
-                SessionEffect::StartServer { name } => self.start_server(context, session, index(&name)),
+                SessionEffect::StartServer { server } => self.start_server(context, session, index(server)),
                 SessionEffect::CloseGate => {
                     self.edit(session).gate_open = false;
                     self.post(session, Way::Gate, Letter::Drained);
@@ -74,26 +73,37 @@ impl World {
                 SessionEffect::LookAtActivity | SessionEffect::ClaimIdle => {
                     return Err(Property::Fences.broken("no session has an idle limit here"));
                 }
-                SessionEffect::StopServer { name, term_first } => {
-                    self.tell_server_actor(session, index(&name), Letter::Stop { term_first });
+                // Nobody asks for a change here: the scenarios of the machines' own crate do.
+                SessionEffect::CreateServer { .. }
+                | SessionEffect::PublishServer { .. }
+                | SessionEffect::RetireServer { .. }
+                | SessionEffect::HoldServer { .. }
+                | SessionEffect::SettleServer { .. }
+                | SessionEffect::RestartServer { .. }
+                | SessionEffect::ForgetServer { .. }
+                | SessionEffect::Reply { .. } => {
+                    return Err(Property::Owned.broken("a server is changed, and nobody asked for it"));
                 }
-                SessionEffect::UrgeServer { name, urgency } => {
+                SessionEffect::StopServer { server, term_first } => {
+                    self.tell_server_actor(session, index(server), Letter::Stop { term_first });
+                }
+                SessionEffect::UrgeServer { server, urgency } => {
                     if urgency > self.urged {
                         return Err(
                             Property::WholeBudgets.broken("a server is hurried, and nobody asked for it")
                         );
                     }
-                    self.tell_server_actor(session, index(&name), Letter::Urge(urgency));
+                    self.tell_server_actor(session, index(server), Letter::Urge(urgency));
                 }
-                SessionEffect::RetryKillServer { name } => {
-                    let place = index(&name);
+                SessionEffect::RetryKillServer { server } => {
+                    let place = index(server);
                     if self.cell(session).servers[usize::from(place)].known_lost {
                         self.reap_server(context, session, place);
                     } else {
                         self.tell_server_actor(session, place, Letter::RetryKill);
                     }
                 }
-                SessionEffect::ReapServer { name } => self.reap_server(context, session, index(&name)),
+                SessionEffect::ReapServer { server } => self.reap_server(context, session, index(server)),
                 SessionEffect::ReportReady => {
                     context.saw_if(self.cell(session).closing, Witness::ReadyTooLate);
                     self.post(session, Way::FromSession, Letter::Ready);
@@ -146,7 +156,7 @@ impl World {
     }
 }
 
-/// A server's place in its session.
-fn index(name: &ServerName) -> u8 {
-    u8::from(*name == server_name(1))
+/// As the world counts them.
+fn index(server: Place) -> u8 {
+    u8::try_from(server.0).expect("sessions of the model have few servers")
 }

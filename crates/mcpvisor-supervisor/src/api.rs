@@ -6,6 +6,6 @@ mod view;
 pub use failure::{Failure, StartFailure};
 pub use request::{DirectStreams, OpenRequest, ServerSpec, SupervisorConfig};
 pub use view::{
-    Certificate, Down, Drained, Frame, FrameKind, LogLine, Opened, Outcome, ProcessView, Proof,
+    Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Opened, Outcome, ProcessView, Proof,
     ServerCertificate, ServerView, SessionView, StatusView, ToolView, ToolsView, Waited, Waits,
 };

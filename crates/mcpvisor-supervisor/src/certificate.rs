@@ -45,6 +45,21 @@ fn without_process(server: &ServerRecord) -> ServerCertificate {
     }
 }
 
+/// What is told of one server of which nothing is left.
+pub(crate) fn of_removed(server: &ServerRecord) -> ServerCertificate {
+    let certificate = server.live().certificate.clone();
+    certificate.unwrap_or_else(|| without_process(server))
+}
+
+/// By which proof nothing is left of one server.
+pub(crate) fn proof(server: &ServerRecord, kind: ContainmentKind) -> Proof {
+    match kind {
+        _ if !server.live().proven => Proof::None,
+        ContainmentKind::Cgroup => Proof::Cgroup,
+        ContainmentKind::Keeper => Proof::Keeper,
+    }
+}
+
 /// How a teardown went, for the certificate.
 pub(crate) struct End {
     pub(crate) outcome: Outcome,
@@ -64,10 +79,11 @@ pub(crate) fn drained(session: &SessionRecord) -> Option<Drained> {
 pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: End) -> Certificate {
     let now = Instant::now();
     let closing = session.live().closing;
-    let mut last_exit = None;
+    let (departed, all) = (session.roster.departed(), session.servers());
+    let mut last_exit = departed.last_exit;
     let mut failure = None;
-    let mut servers = Vec::with_capacity(session.servers.len());
-    for server in &session.servers {
+    let mut servers: Vec<_> = departed.certificates.into();
+    for server in all.iter() {
         let live = server.live();
         last_exit = last_exit.max(live.last_exit);
         if failure.is_none() {
@@ -78,7 +94,7 @@ pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: En
         servers.push(certificate.unwrap_or_else(|| without_process(server)));
     }
     let proof = match (end.outcome, kind) {
-        (Outcome::Closed, _) if !end.proven => Proof::None,
+        (Outcome::Closed, _) if !end.proven || departed.unproven => Proof::None,
         (Outcome::Closed, ContainmentKind::Cgroup) => Proof::Cgroup,
         (Outcome::Closed, ContainmentKind::Keeper) => Proof::Keeper,
         (Outcome::Quarantined | Outcome::Stopping, _) => Proof::None,

@@ -21,6 +21,7 @@ mod recovery;
 mod registry_actor;
 mod relay;
 mod repeats;
+mod roster;
 mod server_actor;
 mod session_actor;
 mod stderr_log;

@@ -17,8 +17,12 @@ pub(crate) fn read(
     lines: usize,
     follow: bool,
 ) -> mpsc::Receiver<LogLine> {
-    let servers: Vec<_> =
-        record.servers.iter().filter(|of| server.is_none_or(|name| of.spec.name == *name)).cloned().collect();
+    let servers: Vec<_> = record
+        .servers()
+        .iter()
+        .filter(|of| server.is_none_or(|name| of.spec.name == *name))
+        .cloned()
+        .collect();
     let (send, receive) = mpsc::channel(QUEUE);
     let mut kept: Vec<LogLine> = Vec::new();
     for server in &servers {

@@ -44,6 +44,22 @@ pub(crate) fn reap_server(
     });
 }
 
+/// What is left of a server's scope: pid and command line of each process. Its certificate is written anew.
+pub(crate) async fn remaining(core: &Core, server: &ServerRecord) -> Vec<(u32, String)> {
+    let Some(scope) = server.unreaped_scope() else { return Vec::new() };
+    let (answer, report) = tokio::sync::oneshot::channel();
+    core.containment.report(
+        &scope,
+        Box::new(move |report| {
+            let _ = answer.send(report);
+        }),
+    );
+    let Ok(report) = report.await else { return Vec::new() };
+    let certificate = certificate::of_server(server, &report, Instant::now());
+    server.live().certificate = Some(certificate);
+    report.remaining.clone()
+}
+
 /// The report of a scope in which nothing was ever born.
 fn nothing() -> ScopeReport {
     ScopeReport {
@@ -89,7 +105,7 @@ pub(crate) fn reap_session(core: &Arc<Core>, record: &Arc<SessionRecord>) {
         record.tell_state(SessionState::Stopping);
     }
     record.gate.close(Box::new(|| ()));
-    for server in &record.servers {
+    for server in record.servers().iter() {
         if let Some(connection) = &server.live().connection {
             connection.settle("the session is being reaped");
         }
@@ -122,7 +138,7 @@ fn end_lost(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId, 
     if record.has_ended() {
         return;
     }
-    for server in &record.servers {
+    for server in record.servers().iter() {
         let scope = server.live().scope.clone();
         let report = reports.iter().find(|(of, _)| scope.as_ref().is_some_and(|(_, scope)| scope == of));
         match report {
@@ -133,7 +149,7 @@ fn end_lost(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId, 
     for (scope, _) in reports {
         core.containment.release(scope);
     }
-    let proven = record.servers.iter().all(|server| server.live().proven);
+    let proven = record.servers().iter().all(|server| server.live().proven);
     core.end_session(record, Ended::Failed, CloseReason::Internal, proven);
 }
 
@@ -142,7 +158,7 @@ fn end_former(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId
     if record.has_ended() {
         return;
     }
-    for server in &record.servers {
+    for server in record.servers().iter() {
         let is_its =
             |scope: &ScopeId| scope.leaf.split('-').next() == Some(server.index.to_string().as_str());
         let mut whole = nothing();
@@ -162,20 +178,8 @@ pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRec
     if let Some(former) = &record.former {
         remaining = core.containment.report_left(&former.left).remaining;
     }
-    for server in &record.servers {
-        let scope = server.unreaped_scope();
-        let Some(scope) = scope else { continue };
-        let (answer, report) = tokio::sync::oneshot::channel();
-        core.containment.report(
-            &scope,
-            Box::new(move |report| {
-                let _ = answer.send(report);
-            }),
-        );
-        let Ok(report) = report.await else { continue };
-        remaining.extend(report.remaining.iter().cloned());
-        let certificate = certificate::of_server(server, &report, Instant::now());
-        server.live().certificate = Some(certificate);
+    for server in record.servers().iter() {
+        remaining.extend(self::remaining(core, server).await);
     }
     // It may have become empty meanwhile; then the end is the last word (G5).
     if record.has_ended() {

@@ -14,6 +14,7 @@ use crate::recovery::Former;
 use crate::relay::attached::Slot;
 use crate::relay::exclusive::Relay;
 use crate::relay::{Connection, LastItems};
+use crate::roster::{Roster, Servers};
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::registry::Left;
@@ -57,7 +58,7 @@ pub(crate) struct SessionRecord {
     /// The name of its scope: uid and generation, unique in this instance.
     pub(crate) scope: Arc<str>,
     pub(crate) gate: Gate,
-    pub(crate) servers: Vec<Arc<ServerRecord>>,
+    pub(crate) roster: Roster,
     /// How the names of its servers' tools and prompts are published.
     pub(crate) prefix: Prefix,
     /// The client of its shared servers.
@@ -102,8 +103,10 @@ impl SessionRecord {
     ) -> Self {
         let relayed = request.is_relayed();
         let servers = std::mem::take(&mut request.servers);
-        let servers =
-            servers.into_iter().enumerate().map(|(index, spec)| Arc::new(ServerRecord::new(index, spec)));
+        let servers = servers
+            .into_iter()
+            .enumerate()
+            .map(|(index, spec)| Arc::new(ServerRecord::new(index, index, spec)));
         Self {
             id,
             key: key.clone(),
@@ -118,7 +121,7 @@ impl SessionRecord {
             relayed,
             scope: scope_name(id),
             gate: Gate::default(),
-            servers: servers.collect(),
+            roster: Roster::new(servers.collect()),
             prefix: request.prefix,
             slot: Slot::default(),
             former: None,
@@ -139,7 +142,7 @@ impl SessionRecord {
     pub(crate) fn of_former(former: Former, kill_wait: Duration, core: &Core) -> Self {
         let servers = former.servers.into_iter().enumerate();
         let servers = servers.map(|(index, (name, mode))| {
-            let server = ServerRecord::new(index, ServerSpec::unknown(name, mode, kill_wait));
+            let server = ServerRecord::new(index, index, ServerSpec::unknown(name, mode, kill_wait));
             {
                 let mut live = server.live();
                 live.state = ServerState::Stopping;
@@ -163,7 +166,7 @@ impl SessionRecord {
             relayed: false,
             scope: scope_name(former.id),
             gate: Gate::default(),
-            servers: servers.collect(),
+            roster: Roster::new(servers.collect()),
             prefix: Prefix::default(),
             slot: Slot::default(),
             former: Some(FormerScope { left: former.left, containment: former.containment, kill_wait }),
@@ -183,7 +186,8 @@ impl SessionRecord {
 
     /// From the kill to the quarantine, where no actor has a machine that knows it.
     pub(crate) fn kill_wait(&self) -> Duration {
-        let servers = self.servers.iter().map(|server| server.spec.kill_wait);
+        let servers = self.servers();
+        let servers = servers.iter().map(|server| server.spec.kill_wait);
         servers.chain(self.former.as_ref().map(|former| former.kill_wait)).max().unwrap_or_default()
     }
 
@@ -212,13 +216,20 @@ impl SessionRecord {
         lock(&self.live)
     }
 
-    pub(crate) fn server(&self, name: &ServerName) -> Option<&Arc<ServerRecord>> {
-        self.servers.iter().find(|server| server.spec.name == *name)
+    /// All its servers, those too that are being added or removed, in the order in which names are theirs.
+    pub(crate) fn servers(&self) -> Servers {
+        self.roster.all()
+    }
+
+    /// The server that has this name; else one that is being added or removed.
+    pub(crate) fn server(&self, name: &ServerName) -> Option<Arc<ServerRecord>> {
+        let of = |servers: Servers| servers.iter().find(|server| server.spec.name == *name).cloned();
+        of(self.roster.members()).or_else(|| of(self.roster.all()))
     }
 
     /// The relays of its exclusive servers that run.
     pub(crate) fn relays(&self) -> Vec<Relay> {
-        self.servers.iter().filter_map(|server| server.live().relay.clone()).collect()
+        self.servers().iter().filter_map(|server| server.live().relay.clone()).collect()
     }
 
     /// From now on this process's end is known to whoever has started the watch; none: nobody needs to know any more.
@@ -270,7 +281,12 @@ impl SessionRecord {
             idle_for: self.idle_for(state),
             idle: self.limits.idle.map(|limit| limit.idle),
             containment: self.containment(containment),
-            servers: self.servers.iter().map(|server| server.view(clock)).collect(),
+            servers: {
+                let (all, members) = (self.servers(), self.roster.members());
+                let is_member = |server: &Arc<ServerRecord>| members.iter().any(|of| Arc::ptr_eq(of, server));
+                let view = |server| ServerView { member: is_member(server), ..server.view(clock) };
+                all.iter().map(view).collect()
+            },
             certificate,
         }
     }
@@ -286,7 +302,11 @@ impl SessionRecord {
     /// The same with what is told of one session only: how its servers last failed, and with `frames` their last ones.
     pub(crate) fn full_view(&self, clock: Clock, containment: ContainmentKind, frames: bool) -> SessionView {
         let mut view = self.view(clock, containment);
-        for (view, server) in view.servers.iter_mut().zip(&self.servers) {
+        for (view, server) in view.servers.iter_mut().zip(self.servers().iter()) {
+            if view.name != server.spec.name {
+                // Servers have come or gone since.
+                break;
+            }
             view.failure.clone_from(&server.live().failure);
             view.frames = (frames && view.mode != Mode::Direct).then(|| server.frames.last(MOST));
         }
@@ -304,8 +324,10 @@ const KEPT_STDERR: usize = 4096;
 
 /// A server of a session.
 pub(crate) struct ServerRecord {
-    /// Its place in the session's definition.
+    /// Its place in the session.
     pub(crate) index: usize,
+    /// Where it stands among the session's servers: its place, or that of the server that it was to replace.
+    pub(crate) rank: usize,
     pub(crate) spec: ServerSpec,
     pub(crate) digest: SpecDigest,
     /// How it is started: its actor takes it, so that what is remembered of an ended session is small.
@@ -330,6 +352,8 @@ pub(crate) struct ServerLive {
     pub(crate) scope: Option<(Incarnation, ScopeId)>,
     pub(crate) empty: bool,
     pub(crate) connection: Option<Connection>,
+    /// It is to be started again, and asked nothing before.
+    pub(crate) held: bool,
     /// What a server that does not run had, as it was last listed.
     pub(crate) last_items: LastItems,
     /// Of an exclusive server, in place of a connection.
@@ -353,12 +377,13 @@ pub(crate) struct ServerLive {
 }
 
 impl ServerRecord {
-    fn new(index: usize, mut spec: ServerSpec) -> Self {
+    pub(crate) fn new(index: usize, rank: usize, mut spec: ServerSpec) -> Self {
         let digest = definition::spec(&spec);
         let launch = Mutex::new(Some(Box::new(spec.clone())));
         (spec.args, spec.env, spec.limits) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             index,
+            rank,
             spec,
             digest,
             launch,
@@ -374,6 +399,7 @@ impl ServerRecord {
                 scope: None,
                 empty: true,
                 connection: None,
+                held: false,
                 last_items: LastItems::default(),
                 relay: None,
                 delivering: None,
@@ -445,7 +471,7 @@ impl ServerRecord {
     /// The connection of a server that can be called now.
     pub(crate) fn connection(&self) -> Option<Connection> {
         let live = self.live();
-        live.connection.clone().filter(|_| live.state == ServerState::Ready)
+        live.connection.clone().filter(|_| live.state == ServerState::Ready && !live.held)
     }
 
     /// Ends the connection. Who is told of that takes locks of its own, under some of which servers are looked at: so this one is not
@@ -482,15 +508,18 @@ impl ServerRecord {
         let until =
             live.waiting.and_then(|(_, _, until)| until).filter(|_| live.state == ServerState::Backoff);
         let retry_after = until.map(|until| until.since(clock.now()));
-        Down { server: self.spec.name.clone(), state: live.state, retry_after }
+        // One that is held is about to be stopped.
+        let state = if live.held { ServerState::Stopping } else { live.state };
+        Down { server: self.spec.name.clone(), state, retry_after }
     }
 
-    fn view(&self, clock: Clock) -> ServerView {
+    pub(crate) fn view(&self, clock: Clock) -> ServerView {
         let live = self.live();
         let stats = live.connection.as_ref().map(Connection::stats);
         let now = clock.now();
         ServerView {
             name: self.spec.name.clone(),
+            member: true,
             state: live.state,
             mode: self.spec.mode,
             pid: live.pid,

@@ -47,8 +47,8 @@ const MODES: [(Mode, &str); 3] =
 /// The note of a session.
 pub(crate) fn note(record: &SessionRecord) -> Option<Arc<str>> {
     let word = |mode| MODES.iter().find(|(known, _)| *known == mode).map_or("", |(_, word)| word).to_owned();
-    let servers = record
-        .servers
+    let servers = record.servers();
+    let servers = servers
         .iter()
         .map(|server| NotedServer { name: server.spec.name.to_string(), mode: word(server.spec.mode) });
     let created_at = record.created_at.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -76,6 +76,12 @@ pub(crate) enum CallError {
     /// The connection is being given up, for this reason.
     #[error("{0}")]
     Settled(Arc<str>),
+    /// The server is asked nothing more, for this reason. The call was certainly not written.
+    #[error("the server {0}")]
+    Leaving(Arc<str>),
+    /// The server is being ended, for this reason, and the call was not answered in time. It may have been carried out.
+    #[error("the server {0}, and had not answered")]
+    LeftUnanswered(Arc<str>),
     /// The answer is over the longest line.
     #[error("the answer has {bytes} bytes, more than the longest line of {cap}")]
     TooLong { bytes: u64, cap: usize },
@@ -179,15 +185,17 @@ impl Connection {
         self.shared.last_items()
     }
 
-    /// Calls a tool: its result as it came, unchecked. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
+    /// Calls a tool: its result as it came, unchecked. `arguments` stay where the error is `Leaving`. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
     /// swallowed.
     pub(crate) async fn call_tool(
         &self,
         name: &str,
-        arguments: Option<Box<RawValue>>,
+        arguments: &mut Option<Box<RawValue>>,
         progress: Option<Told>,
     ) -> Result<Box<RawValue>, CallError> {
         self.request("tools/call", progress, move |peer, waiter| {
+            // Not before the call is admitted: one that is refused may be another server's.
+            let arguments = arguments.take();
             peer.call_tool(waiter, name, arguments.as_deref())
         })
         .await
@@ -243,7 +251,18 @@ impl Connection {
     /// Gives up: cancels every pending call at the server and fails it, and a handshake, with `reason`; later calls fail with it
     /// too. Returns how many calls were pending.
     pub(crate) fn settle(&self, reason: impl Into<Arc<str>>) -> usize {
-        self.shared.settle(&reason.into())
+        self.shared.settle(&CallError::Settled(reason.into()))
+    }
+
+    /// From now on the server is asked nothing more; what is pending may still be answered. `on_quiet` is called once when nothing is,
+    /// perhaps at once on this thread; it must not block. A second time it changes nothing and is never called.
+    pub(crate) fn retire(&self, reason: impl Into<Arc<str>>, on_quiet: Box<dyn FnOnce() + Send>) {
+        self.shared.retire(CallError::Leaving(reason.into()), on_quiet);
+    }
+
+    /// The time of what is pending at a server that was retired is over: as [`Connection::settle`].
+    pub(crate) fn settle_retired(&self, reason: impl Into<Arc<str>>) -> usize {
+        self.shared.settle(&CallError::LeftUnanswered(reason.into()))
     }
 
     /// Whether both are the same connection.

@@ -44,6 +44,7 @@ pub(crate) enum ServerMsg {
         term_first: bool,
     },
     Urge(Urgency),
+    Restart,
     RetryKill,
     Launched(Incarnation, Result<Launched, LaunchError>),
     Handshake(Incarnation, Result<Negotiated, HandshakeError>),
@@ -178,6 +179,7 @@ impl Driver {
             ServerMsg::Start => ServerEvent::Start,
             ServerMsg::Stop { term_first } => ServerEvent::Stop { term_first },
             ServerMsg::Urge(urgency) => ServerEvent::Urge { urgency },
+            ServerMsg::Restart => ServerEvent::Restart,
             ServerMsg::RetryKill => ServerEvent::RetryKill,
             ServerMsg::Launched(incarnation, result) => match self.launched(myself, incarnation, result) {
                 Some(event) => event,
@@ -310,6 +312,7 @@ impl Driver {
             let mut live = arguments.record.live();
             live.scope = Some((incarnation, scope.clone()));
             live.empty = false;
+            live.held = false;
             live.exit = None;
             live.stopping_since = None;
             live.certificate = None;
@@ -514,7 +517,7 @@ impl Driver {
     }
 
     fn report(&mut self, report: ServerReport) {
-        let name = self.arguments.record.spec.name.clone();
+        let (name, place) = (self.arguments.record.spec.name.clone(), self.arguments.record.place());
         let parent = self.arguments.parent.clone();
         let failure = match report {
             ServerReport::Failed(failure) => Some(failure),
@@ -531,7 +534,7 @@ impl Driver {
                 }
             }
             self.tell();
-            let _ = parent.send_message(SessionMsg::Server(name, report));
+            let _ = parent.send_message(SessionMsg::Server(place, report));
             return;
         };
         let (cause, message) = self.why(failure);
@@ -547,6 +550,6 @@ impl Driver {
         live.failure = Some(StartFailure { server: name.clone(), cause, message, exit, stderr_tail, frames });
         drop(live);
         self.tell();
-        let _ = parent.send_message(SessionMsg::Server(name, report));
+        let _ = parent.send_message(SessionMsg::Server(place, report));
     }
 }

@@ -1,5 +1,10 @@
 //! Drives the session machine: starts its servers' actors, drains, stops, writes the certificate.
-use crate::api::{DirectStreams, Outcome};
+mod change;
+
+pub(crate) use change::{Change, ChangeReply, What};
+
+use self::change::Changes;
+use crate::api::{DirectStreams, Outcome, ServerSpec};
 use crate::certificate::{self, End};
 use crate::clock::Alarm;
 use crate::core::{Core, count};
@@ -8,16 +13,18 @@ use crate::record::{ServerRecord, SessionRecord};
 use crate::registry_actor::RegistryMsg;
 use crate::server_actor::{ServerActor, ServerArguments, ServerMsg};
 use mcpvisor_failpoints::{self as failpoints, Gate};
-use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::{CloseOptions, RegistryEvent, Urgency};
 use mcpvisor_lifecycle::server::{Mode, ServerReport, ServerState};
 use mcpvisor_lifecycle::session::{
     CloseReason, Ended, Session, SessionConfig, SessionEffect, SessionEvent, SessionServer, SessionState,
 };
+use mcpvisor_lifecycle::{Place, RequestId};
 use mcpvisor_process::ScopeReport;
 use ractor::{Actor, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::oneshot;
 
 pub(crate) enum SessionMsg {
     Begin,
@@ -33,14 +40,19 @@ pub(crate) enum SessionMsg {
     /// No call is in flight and no client attached any more.
     Quiet,
     StayOpen,
-    Server(ServerName, ServerReport),
+    /// A change of its servers is asked for; `spec` of an add.
+    Change(Change, Option<Box<ServerSpec>>, oneshot::Sender<ChangeReply>),
+    /// Who asked for it is gone.
+    CancelChange(RequestId),
+    ServerDrained(Place),
+    Server(Place, ServerReport),
     /// The reaper's word on a server whose actor is lost.
-    Reaped(ServerName, Option<Arc<ScopeReport>>),
+    Reaped(Place, Option<Arc<ScopeReport>>),
     Alarm,
     #[cfg(test)]
     Panic,
     #[cfg(test)]
-    PanicServer(ServerName),
+    PanicServer(Place),
 }
 
 impl SessionMsg {
@@ -70,8 +82,9 @@ pub(crate) struct Driver {
     core: Arc<Core>,
     record: Arc<SessionRecord>,
     direct: Option<DirectStreams>,
-    /// The servers' actors, in the order of the records; none before the start or after a loss.
-    servers: Vec<Option<ActorRef<ServerMsg>>>,
+    /// The servers' actors; none before the start or after a loss.
+    servers: BTreeMap<Place, ActorRef<ServerMsg>>,
+    changes: Changes,
     alarm: Alarm,
     span: tracing::Span,
 }
@@ -87,9 +100,10 @@ impl Actor for SessionActor {
         arguments: SessionArguments,
     ) -> Result<Driver, ActorProcessingErr> {
         let SessionArguments { core, record, direct } = arguments;
-        let servers = record.servers.iter();
+        let servers = record.servers();
         let machine = Session::new(SessionConfig {
             servers: servers
+                .iter()
                 .map(|server| SessionServer {
                     name: server.spec.name.clone(),
                     required: server.spec.required,
@@ -100,9 +114,9 @@ impl Actor for SessionActor {
             direct: record.direct,
         })
         .with_limits(record.limits);
-        let servers = vec![None; record.servers.len()];
         let span = record.span();
-        Ok(Driver { machine, core, record, direct, servers, alarm: Alarm::default(), span })
+        let (servers, changes) = (BTreeMap::new(), Changes::default());
+        Ok(Driver { machine, core, record, direct, servers, changes, alarm: Alarm::default(), span })
     }
 
     async fn handle(
@@ -155,31 +169,40 @@ impl Driver {
             SessionMsg::Drained => SessionEvent::Drained,
             SessionMsg::Quiet => SessionEvent::Quiet,
             SessionMsg::StayOpen => SessionEvent::StayOpen,
-            SessionMsg::Server(name, report) => {
+            SessionMsg::Change(change, spec, reply) => {
+                self.changes.begin(&change, spec, reply);
+                change.event()
+            }
+            SessionMsg::CancelChange(request) => {
+                self.changes.cancel(request);
+                SessionEvent::CancelChange { request }
+            }
+            SessionMsg::ServerDrained(server) => SessionEvent::ServerDrained { server },
+            SessionMsg::Server(server, report) => {
                 // An actor that is lost may have left words behind: the reaper's count, not these.
-                if self.index(&name).is_none_or(|index| self.servers[index].is_none()) {
+                if !self.servers.contains_key(&server) {
                     return;
                 }
                 if let ServerReport::Failed(_) = report {
-                    self.tell_failed(&name);
+                    self.tell_failed(server);
                 }
-                SessionEvent::Server { name, report }
+                SessionEvent::Server { server, report }
             }
-            SessionMsg::Reaped(name, Some(report)) => {
-                if let Some(server) = self.record.server(&name) {
-                    lost::settle(server, &report);
+            SessionMsg::Reaped(server, Some(report)) => {
+                if let Some(record) = self.record.roster.at(server) {
+                    lost::settle(&record, &report);
                 }
-                SessionEvent::Server { name, report: ServerReport::Stopped }
+                SessionEvent::Server { server, report: ServerReport::Stopped }
             }
-            SessionMsg::Reaped(name, None) => {
-                SessionEvent::Server { name, report: ServerReport::Quarantined }
+            SessionMsg::Reaped(server, None) => {
+                SessionEvent::Server { server, report: ServerReport::Quarantined }
             }
             SessionMsg::Alarm => SessionEvent::Timeout,
             #[cfg(test)]
             SessionMsg::Panic => panic!("a session's actor was told to panic"),
             #[cfg(test)]
-            SessionMsg::PanicServer(name) => {
-                self.tell(&name, ServerMsg::Panic);
+            SessionMsg::PanicServer(server) => {
+                self.tell(server, ServerMsg::Panic);
                 return;
             }
         };
@@ -191,13 +214,14 @@ impl Driver {
         for effect in effects {
             self.act(myself, effect);
         }
+        self.changes.step_is_over();
         self.alarm.set(self.machine.next_timeout(), self.core.clock, myself, || SessionMsg::Alarm);
     }
 
     fn act(&mut self, myself: &ActorRef<SessionMsg>, effect: SessionEffect) {
         let session = self.record.id;
         match effect {
-            SessionEffect::StartServer { name } => self.start(myself, &name),
+            SessionEffect::StartServer { server } => self.start(myself, server),
             SessionEffect::CloseGate => {
                 let drained = myself.clone();
                 self.record.gate.close(Box::new(move || {
@@ -205,12 +229,9 @@ impl Driver {
                 }));
             }
             SessionEffect::SettleCalls => self.settle_calls(),
-            SessionEffect::StopServer { name, term_first } => {
-                self.tell(&name, ServerMsg::Stop { term_first });
+            SessionEffect::StopServer { server, term_first } => {
+                self.tell(server, ServerMsg::Stop { term_first });
             }
-            SessionEffect::UrgeServer { name, urgency } => self.tell(&name, ServerMsg::Urge(urgency)),
-            SessionEffect::RetryKillServer { name } => self.retry_kill(myself, &name),
-            SessionEffect::ReapServer { name } => self.reap(myself, &name),
             SessionEffect::ReportReady => {
                 self.record.gate.touch();
                 self.core.tell(RegistryEvent::SessionReady { session });
@@ -223,6 +244,19 @@ impl Driver {
                 self.step(myself, SessionEvent::Activity(self.core.activity(seen)));
             }
             SessionEffect::ClaimIdle => self.core.tell(RegistryEvent::IdleClaimed { session }),
+            SessionEffect::UrgeServer { server, urgency } => self.tell(server, ServerMsg::Urge(urgency)),
+            SessionEffect::RetryKillServer { server } => self.retry_kill(myself, server),
+            SessionEffect::ReapServer { server } => self.reap(myself, server),
+            SessionEffect::RestartServer { server } => self.tell(server, ServerMsg::Restart),
+            SessionEffect::CreateServer { request, server, replaces } => {
+                self.create(request, server, replaces);
+            }
+            SessionEffect::PublishServer { server, replaces } => self.publish(server, replaces),
+            SessionEffect::RetireServer { server } => self.retire(myself, server),
+            SessionEffect::HoldServer { server } => self.hold(myself, server),
+            SessionEffect::SettleServer { server } => self.settle_server(server),
+            SessionEffect::ForgetServer { server } => self.forget(server),
+            SessionEffect::Reply { request, result } => self.answer(request, result),
             SessionEffect::WantClose { reason } => {
                 self.core.tell(RegistryEvent::CloseWanted { session, reason });
             }
@@ -232,27 +266,23 @@ impl Driver {
         }
     }
 
-    fn index(&self, name: &ServerName) -> Option<usize> {
-        self.record.servers.iter().position(|server| server.spec.name == *name)
-    }
-
-    fn tell(&self, name: &ServerName, message: ServerMsg) {
-        let actor = self.index(name).and_then(|index| self.servers[index].as_ref());
-        if let Some(actor) = actor {
+    fn tell(&self, server: Place, message: ServerMsg) {
+        if let Some(actor) = self.servers.get(&server) {
             // An actor that is lost is noticed by its supervision event, and its scope is reaped then.
             let _ = actor.send_message(message);
         }
     }
 
-    fn start(&mut self, myself: &ActorRef<SessionMsg>, name: &ServerName) {
-        let Some(index) = self.index(name) else { return };
+    fn start(&mut self, myself: &ActorRef<SessionMsg>, server: Place) {
+        let Some(record) = self.record.roster.at(server) else { return };
+        let name = record.spec.name.clone();
         let arguments = ServerArguments {
             session: Arc::clone(&self.record),
-            record: Arc::clone(&self.record.servers[index]),
+            record: Arc::clone(&record),
             parent: myself.clone(),
             containment: self.core.containment.clone(),
             clock: self.core.clock,
-            direct: match self.record.servers[index].spec.mode {
+            direct: match record.spec.mode {
                 Mode::Direct | Mode::Exclusive => self.direct.take(),
                 Mode::Shared => None,
             },
@@ -265,18 +295,18 @@ impl Driver {
         ) {
             Ok((actor, _)) => {
                 let _ = actor.send_message(ServerMsg::Start);
-                self.servers[index] = Some(actor);
+                self.servers.insert(server, actor);
             }
             Err(error) => {
                 tracing::error!(server = %name, %error, "a server's actor could not be started");
-                self.step(myself, SessionEvent::ServerLost { name: name.clone() });
+                self.step(myself, SessionEvent::ServerLost { server });
             }
         }
     }
 
     /// A server with a breaker has failed; whether that was a start the registry knows.
-    fn tell_failed(&self, name: &ServerName) {
-        let Some(server) = self.record.server(name).filter(|server| server.spec.breaker) else { return };
+    fn tell_failed(&self, server: Place) {
+        let Some(server) = self.record.roster.at(server).filter(|server| server.spec.breaker) else { return };
         let own_fault = server.live().failure.as_ref().is_some_and(|failure| failure.is_the_servers_own());
         if own_fault && server.spec.required {
             let (session, spec) = (self.record.id, server.digest);
@@ -289,7 +319,7 @@ impl Driver {
         if let Some(client) = self.record.slot.client() {
             client.settle();
         }
-        for server in &self.record.servers {
+        for server in self.record.servers().iter() {
             let (connection, relay) = {
                 let live = server.live();
                 (live.connection.clone(), live.relay.clone())
@@ -315,33 +345,31 @@ impl Driver {
     // What is lost, and what can't be killed.
 
     fn child_ended(&mut self, myself: &ActorRef<SessionMsg>, who: &ractor::ActorCell) {
-        let place = self
-            .servers
-            .iter()
-            .position(|actor| actor.as_ref().is_some_and(|actor| actor.get_id() == who.get_id()));
-        // A server's actor ends only with its session: one that ends before is lost.
-        let Some(index) = place else { return };
-        self.servers[index] = None;
-        let name = self.record.servers[index].spec.name.clone();
-        let span = self.record.server_span(&self.record.servers[index]);
-        tracing::error!(parent: &span, "a server's actor is lost");
-        self.step(myself, SessionEvent::ServerLost { name });
+        let place = self.servers.iter().find(|(_, actor)| actor.get_id() == who.get_id());
+        // A server's actor ends with its session, or when the session has forgotten it: one that ends before is lost.
+        let Some(server) = place.map(|(server, _)| *server) else { return };
+        self.servers.remove(&server);
+        if let Some(record) = self.record.roster.at(server) {
+            let span = self.record.server_span(&record);
+            tracing::error!(parent: &span, "a server's actor is lost");
+        }
+        self.step(myself, SessionEvent::ServerLost { server });
     }
 
-    fn retry_kill(&mut self, myself: &ActorRef<SessionMsg>, name: &ServerName) {
-        match self.index(name).and_then(|index| self.servers[index].as_ref()) {
+    fn retry_kill(&mut self, myself: &ActorRef<SessionMsg>, server: Place) {
+        match self.servers.get(&server) {
             Some(actor) => {
                 let _ = actor.send_message(ServerMsg::RetryKill);
             }
-            None => self.reap(myself, name),
+            None => self.reap(myself, server),
         }
     }
 
-    fn reap(&self, myself: &ActorRef<SessionMsg>, name: &ServerName) {
-        let Some(server) = self.record.server(name) else { return };
-        let (told, name) = (myself.clone(), name.clone());
-        lost::reap_server(&self.core, server, move |report| {
-            let _ = told.send_message(SessionMsg::Reaped(name.clone(), report));
+    fn reap(&self, myself: &ActorRef<SessionMsg>, server: Place) {
+        let Some(record) = self.record.roster.at(server) else { return };
+        let told = myself.clone();
+        lost::reap_server(&self.core, &record, move |report| {
+            let _ = told.send_message(SessionMsg::Reaped(server, report));
         });
     }
 
@@ -351,7 +379,7 @@ impl Driver {
     }
 
     fn end(&self, myself: &ActorRef<SessionMsg>, ended: Ended, reason: CloseReason) {
-        let proven = self.record.servers.iter().all(|server| server.live().proven);
+        let proven = self.record.servers().iter().all(|server| server.live().proven);
         self.core.end_session(&self.record, ended, reason, proven);
         myself.stop(None);
     }
@@ -369,7 +397,7 @@ impl Core {
         if record.former.is_none() {
             self.containment.release_session(Arc::clone(&record.scope));
         }
-        for server in &record.servers {
+        for server in record.servers().iter() {
             end_server(record, server, ended);
         }
         let state = match ended {
@@ -393,7 +421,7 @@ impl Core {
         }
         record.hold(None);
         record.slot.session_over();
-        record.servers.iter().for_each(|server| server.shrink());
+        record.servers().iter().for_each(|server| server.shrink());
         self.send(RegistryMsg::Event(RegistryEvent::SessionEnded { session: record.id, ended }));
     }
 }

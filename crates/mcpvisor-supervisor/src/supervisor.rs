@@ -1,6 +1,7 @@
 //! The way to the sessions: each request of a client becomes an event of the registry, and its answer a view.
 mod attach;
 mod calls;
+mod changes;
 mod events;
 mod failure;
 
@@ -28,7 +29,7 @@ use mcpvisor_lifecycle::registry::{
     Answer, CloseOptions, Counts, Goal, Open, RegistryConfig, RegistryEvent, Target, Urgency,
 };
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
-use mcpvisor_lifecycle::{RequestId, ServerName, SessionId, Uid};
+use mcpvisor_lifecycle::{Place, RequestId, ServerName, SessionId, Uid};
 use mcpvisor_process::Containment;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -348,13 +349,13 @@ impl Supervisor {
             if of.is_some_and(|uid| record.key.uid != uid) {
                 return None;
             }
-            let index: usize = process.scope.leaf.split('-').next()?.parse().ok()?;
+            let index: u32 = process.scope.leaf.split('-').next()?.parse().ok()?;
             Some(ProcessView {
                 pid: process.pid,
                 ppid: process.ppid,
                 key: record.key.key.clone(),
                 generation: record.id.generation,
-                server: record.servers.get(index)?.spec.name.clone(),
+                server: record.roster.at(Place(index))?.spec.name.clone(),
                 command: process.command,
                 memory_bytes: process.memory_bytes,
                 cpu: process.cpu,
@@ -385,7 +386,7 @@ impl Supervisor {
     /// The open `cgroup.kill` of the one server of a shim's session; none where its scope is no cgroup.
     pub async fn kill_file(&self, session: SessionId) -> Option<OwnedFd> {
         let record = self.core.record(session).filter(|record| record.direct || record.relayed)?;
-        let scope = record.servers.first()?.unreaped_scope()?;
+        let scope = record.servers().first()?.unreaped_scope()?;
         failpoints::pass(Gate::OpenKillFile).await;
         let (answer, file) = oneshot::channel();
         self.core.containment.kill_file(

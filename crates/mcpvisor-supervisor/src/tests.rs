@@ -209,7 +209,7 @@ fn lose(world: &World, who: Who, how: How) {
         (Who::Session, How::Panic) => session.unwrap().send_message(SessionMsg::Panic).unwrap(),
         (Who::Session, How::Kill) => session.unwrap().get_cell().kill(),
         (Who::Server, How::Panic) => {
-            session.unwrap().send_message(SessionMsg::PanicServer(server_name())).unwrap();
+            session.unwrap().send_message(SessionMsg::PanicServer(mcpvisor_lifecycle::Place(0))).unwrap();
         }
         (Who::Server, How::Kill) => {
             for child in session.unwrap().get_cell().get_children() {
@@ -363,7 +363,7 @@ fn g11_an_actor_lost_while_draining_answers_the_call_once_and_leaves_nothing() {
                     let core = world.supervisor.core();
                     let record = core.records().into_iter().rev().find(|record| record.key == world.key());
                     record.is_some_and(|record| {
-                        record.servers[0]
+                        record.servers()[0]
                             .live()
                             .connection
                             .as_ref()

@@ -96,6 +96,9 @@ pub(crate) enum Command {
     Tools(SessionArgs),
     /// Call a tool
     Call(CallArgs),
+    /// Add, remove or restart a server of a live session
+    #[command(subcommand)]
+    Server(ServerCommands),
     /// Show what servers wrote to stderr
     Logs(LogsArgs),
     /// Show what has happened
@@ -321,6 +324,49 @@ pub(crate) struct CallArgs {
     /// Where images, sounds and other files of the result are saved; here where left out
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServerCommands {
+    /// Add a server, and answer when it is ready; one that fails leaves nothing
+    Add(ServerAddArgs),
+    /// Remove a server, and answer when nothing of it is left
+    Remove(ServerArgs),
+    /// End a server and start it again, and answer when it is ready
+    Restart(ServerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerAddArgs {
+    /// Which session
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: SessionRef,
+    /// The server's name
+    pub(crate) name: mcpvisor_control::ServerName,
+    /// Set a variable for the server
+    #[arg(long, value_name = "A=B", value_parser = AssignmentParser)]
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// The server's working directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// How the server is spoken to: shared, by the daemon; exclusive, by one client alone
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) mode: Option<Mode>,
+    /// The server's command
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Which session
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: SessionRef,
+    /// Which server
+    pub(crate) name: mcpvisor_control::ServerName,
+    /// How long its calls in flight may take to finish; the session's drain where left out
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) drain: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

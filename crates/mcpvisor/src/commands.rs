@@ -7,6 +7,7 @@ mod events;
 pub(crate) mod failure;
 mod logs;
 mod open;
+mod server;
 mod show;
 mod wait;
 mod wire;
@@ -94,6 +95,7 @@ fn dispatch(cli: Cli) -> ExitCode {
         Command::Attach(args) => return run::attach::main(args, &globals),
         Command::Tools(args) => call::tools(&args, &globals),
         Command::Call(args) => call::call(&args, &globals),
+        Command::Server(args) => server::server(&args, &globals),
         Command::Logs(args) => logs::logs(&args, &globals),
         Command::Events(args) => events::events(&args, &globals),
         Command::Kill(args) => close::kill(&args, &globals),

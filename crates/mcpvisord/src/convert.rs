@@ -8,12 +8,12 @@ mod names;
 mod session;
 mod status;
 
-pub(crate) use certificate::{close_report, waited};
+pub(crate) use certificate::{close_report, ended_server, proof, waited};
 pub(crate) use event::event;
 pub(crate) use failure::{error, open_error};
 pub(crate) use listings::{down, log_line, process, tool};
 pub(crate) use names::{key_name, server as wire_server_name, server_name, tenant_name};
-pub(crate) use session::session;
+pub(crate) use session::{server, session, state as session_state};
 pub(crate) use status::status;
 
 use std::time::{Duration, SystemTime};

@@ -7,6 +7,7 @@ mod logs;
 mod open;
 mod progress;
 mod repeat;
+mod server;
 mod session;
 mod tools;
 
@@ -67,11 +68,10 @@ async fn dispatch(
         Method::LogRead => call(params, |p| logs::read(c, p)).await,
         Method::EventSubscribe => call(params, |p| events::subscribe(c, p)).await,
         Method::SessionAttach => call(params, |p| attach::attach(c, p, descriptors)).await,
-        Method::ServerAdd
-        | Method::ServerRemove
-        | Method::ServerRestart
-        | Method::ApprovalList
-        | Method::ApprovalDecide => Err(ErrorObject::new(
+        Method::ServerAdd => call(params, |p| server::add(c, p)).await,
+        Method::ServerRemove => call(params, |p| server::remove(c, p)).await,
+        Method::ServerRestart => call(params, |p| server::restart(c, p)).await,
+        Method::ApprovalList | Method::ApprovalDecide => Err(ErrorObject::new(
             ErrorKind::Unsupported,
             format!("{method} is not supported by this version"),
         )),

@@ -12,12 +12,10 @@ use crate::rights::Rights;
 use mcpvisor_control::params::{self, SessionOpen};
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_lifecycle::Uid;
+use mcpvisor_lifecycle::session::MOST_SERVERS;
 use mcpvisor_supervisor::{Prefix, ServerSpec};
 use std::collections::HashSet;
 use std::time::Duration;
-
-/// The most servers of one session.
-const MOST_SERVERS: usize = 64;
 
 /// What a session consists of.
 #[derive(Debug)]

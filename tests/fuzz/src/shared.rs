@@ -93,7 +93,7 @@ impl World {
         let faces = servers
             .iter()
             .zip(NAMES)
-            .map(|(server, name)| Face { name: name.into(), negotiated: server.peer.negotiated().cloned() });
+            .map(|(server, name)| Face::new(name.into(), server.peer.negotiated().cloned()));
         Self {
             modern,
             endpoint: Endpoint::new(faces.collect(), Prefix::OnConflict, MOST),

@@ -40,6 +40,8 @@ pub(super) enum Rung {
 pub(super) enum Intent {
     /// A stop: nothing comes after.
     Stop,
+    /// It was told to start again.
+    Restart,
     /// Direct mode: the client is gone, and the server goes with it.
     Client,
     /// It failed or exited by itself: the restart policy decides.
@@ -122,6 +124,20 @@ impl Server {
         }
     }
 
+    /// A restart joins the ladder that runs, unless that is a stop's. A kill that has left something is tried again.
+    pub(super) fn restart_ladder(&mut self, now: Moment, out: &mut Effects) {
+        let Phase::Ending(ladder) = &mut self.phase else { return };
+        if ladder.intent == Intent::Stop {
+            return;
+        }
+        ladder.intent = Intent::Restart;
+        match ladder.rung {
+            Rung::Settling => self.climb(now, Rung::Stdin, out),
+            Rung::Stuck => self.climb(now, Rung::Kill, out),
+            Rung::Stdin | Rung::Term | Rung::Kill => {}
+        }
+    }
+
     /// The main process has exited while its incarnation was being ended.
     pub(super) fn exited_in_ladder(&mut self, now: Moment, normal: bool, out: &mut Effects) {
         let Phase::Ending(ladder) = &mut self.phase else { return };
@@ -160,6 +176,7 @@ impl Server {
         }
         out.push(ServerEffect::Release { incarnation: self.number });
         let (phase, report) = match intent {
+            Intent::Restart => return self.relaunch(now, out),
             Intent::Stop => (Phase::Stopped, ServerReport::Stopped),
             Intent::Client => (Phase::Ended, ServerReport::Ended),
             Intent::Unplanned(cause) => self.after_failure(now, cause),

@@ -69,6 +69,9 @@ pub enum ServerEvent {
         /// To what.
         urgency: Urgency,
     },
+    /// End it by its ladder, or join the one that runs, and launch it again when nothing is left; at once where there is nothing.
+    /// A stop beats it, before and after. Of a direct server it changes nothing.
+    Restart,
     /// Try again to kill what a kill has left.
     RetryKill,
     // Facts, each with the incarnation that it speaks of; an older one's changes nothing.
@@ -193,6 +196,8 @@ pub enum ServerReport {
     Ready,
     /// It failed and will be restarted; its old tree is gone.
     Restarting,
+    /// A `Restart` has come to its launch: nothing is left of what ran before.
+    Relaunched,
     /// It won't be restarted; its tree is gone. `Failed` is final without a stop.
     Failed(Failure),
     /// It ended normally by itself, or with its client, and is not restarted; its tree is gone.

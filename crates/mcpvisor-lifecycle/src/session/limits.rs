@@ -94,6 +94,9 @@ impl Session {
     }
 
     pub(super) fn look_at_limits(&mut self, now: Moment, out: &mut Effects) {
+        if self.next_limit().is_none_or(|at| at > now) {
+            return;
+        }
         if self.ttl_at.is_some_and(|at| at <= now) {
             self.want(CloseReason::Ttl, out);
         } else if matches!(self.idle, IdleTimer::Armed(at) if at <= now) {

@@ -1,10 +1,12 @@
 //! What a session knows of one of its servers.
-use crate::ServerName;
+use super::work::Work;
 use crate::server::ServerReport;
+use crate::{Place, ServerName};
 
 /// One server of the session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Slot {
+    pub(super) place: Place,
     pub(super) name: ServerName,
     pub(super) required: bool,
     pub(super) significant: bool,
@@ -13,6 +15,8 @@ pub(super) struct Slot {
     pub(super) lost: bool,
     /// Its ladder was told to begin at SIGTERM.
     pub(super) term_first: bool,
+    /// What is being done with it.
+    pub(super) work: Work,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,7 +68,7 @@ impl Slot {
         }
         let status = match report {
             ServerReport::Ready => Status::Ready,
-            ServerReport::Restarting => Status::Starting,
+            ServerReport::Restarting | ServerReport::Relaunched => Status::Starting,
             ServerReport::Ending => Status::Ending,
             ServerReport::Failed(_) => Status::Failed,
             ServerReport::Ended => Status::Ended,
@@ -77,6 +81,15 @@ impl Slot {
         );
         // What a lost actor said before it was lost may arrive afterwards; only how it came out still counts.
         if self.lost && !outcome {
+            return false;
+        }
+        // Told to start again it does, whatever it had said before.
+        let before_restart = matches!(self.work, Work::Restarting { over: false, .. })
+            && !matches!(
+                report,
+                ServerReport::Relaunched | ServerReport::Stopped | ServerReport::Quarantined
+            );
+        if before_restart {
             return false;
         }
         self.status = status;

@@ -32,7 +32,9 @@ impl Session {
         let budget = options.drain.unwrap_or(self.config.drain);
         if was_live && !self.config.direct && !options.now && !budget.is_zero() {
             self.enter(now, Phase::Draining { until: now.after(budget) });
+            self.fence_changes(out);
         } else {
+            self.fence_changes(out);
             self.finish_drain(now, out);
         }
     }
@@ -66,10 +68,11 @@ impl Session {
         self.enter(now, Phase::Stopping);
         self.owes_outcome = true;
         let term_first = self.begins_at_term();
+        self.retire_all();
         for slot in &mut self.slots {
             if slot.is_reachable() {
                 slot.term_first = term_first;
-                out.push(SessionEffect::StopServer { name: slot.name.clone(), term_first });
+                out.push(SessionEffect::StopServer { server: slot.place, term_first });
             }
         }
         self.settle(now, out);
@@ -100,7 +103,7 @@ impl Session {
 
     fn urge_servers(&self, out: &mut Effects) {
         for slot in self.slots.iter().filter(|slot| slot.is_reachable()) {
-            out.push(SessionEffect::UrgeServer { name: slot.name.clone(), urgency: self.urgency });
+            out.push(SessionEffect::UrgeServer { server: slot.place, urgency: self.urgency });
         }
     }
 
@@ -114,7 +117,7 @@ impl Session {
             for slot in &mut self.slots {
                 if slot.is_reachable() && !slot.term_first {
                     slot.term_first = true;
-                    out.push(SessionEffect::StopServer { name: slot.name.clone(), term_first: true });
+                    out.push(SessionEffect::StopServer { server: slot.place, term_first: true });
                 }
             }
         }
@@ -127,11 +130,11 @@ impl Session {
         self.owes_outcome = true;
         for slot in self.slots.iter_mut().filter(|slot| slot.status == Status::Quarantined) {
             slot.status = Status::Killing;
-            let name = slot.name.clone();
+            let server = slot.place;
             out.push(if slot.lost {
-                SessionEffect::ReapServer { name }
+                SessionEffect::ReapServer { server }
             } else {
-                SessionEffect::RetryKillServer { name }
+                SessionEffect::RetryKillServer { server }
             });
         }
     }

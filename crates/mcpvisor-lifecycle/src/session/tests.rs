@@ -1,5 +1,6 @@
 //! Lost actors, whose last words may be late.
 use super::*;
+use crate::ServerName;
 use crate::registry::CloseOptions;
 use std::time::Duration;
 
@@ -7,6 +8,10 @@ const NOW: Moment = Moment(1_000);
 
 fn name(text: &str) -> ServerName {
     ServerName::new(text).unwrap()
+}
+
+fn place(text: &str) -> Place {
+    Place(if text == "a" { 0 } else { 1 })
 }
 
 fn session() -> Session {
@@ -19,7 +24,7 @@ fn session() -> Session {
 }
 
 fn report(text: &str, report: ServerReport) -> SessionEvent {
-    SessionEvent::Server { name: name(text), report }
+    SessionEvent::Server { server: place(text), report }
 }
 
 /// G17, G22: what a lost actor said before it was lost publishes nothing.
@@ -27,7 +32,7 @@ fn report(text: &str, report: ServerReport) -> SessionEvent {
 fn g17_the_late_words_of_a_lost_actor_publish_nothing() {
     let mut session = session();
     let _ = session.step(NOW, report("b", ServerReport::Ready));
-    let effects = session.step(NOW, SessionEvent::ServerLost { name: name("a") });
+    let effects = session.step(NOW, SessionEvent::ServerLost { server: place("a") });
     assert!(effects.contains(&SessionEffect::WantClose { reason: CloseReason::Internal }));
     let before = session.clone();
     for late in [ServerReport::Ready, ServerReport::Restarting, ServerReport::Ending] {
@@ -77,8 +82,8 @@ fn g4_a_server_lost_in_quarantine_is_reaped_and_told_again() {
     let _ = session.step(NOW, report("b", ServerReport::Stopped));
     let effects = session.step(NOW, report("a", ServerReport::Quarantined));
     assert!(effects.contains(&SessionEffect::ReportQuarantined));
-    let reap = [SessionEffect::ReapServer { name: name("a") }];
-    assert_eq!(session.step(NOW, SessionEvent::ServerLost { name: name("a") }), reap);
+    let reap = [SessionEffect::ReapServer { server: place("a") }];
+    assert_eq!(session.step(NOW, SessionEvent::ServerLost { server: place("a") }), reap);
     let effects = session.step(NOW, report("a", ServerReport::Quarantined));
     assert_eq!(effects, [SessionEffect::ReportQuarantined]);
     assert_eq!(session.step(NOW, SessionEvent::RetryKill), reap, "there is no actor to tell");

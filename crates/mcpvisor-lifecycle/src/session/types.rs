@@ -1,8 +1,8 @@
 //! What a session is told and what it tells.
 use super::limits::Activity;
-use crate::ServerName;
 use crate::registry::{CloseOptions, Urgency};
 use crate::server::ServerReport;
+use crate::{Place, RequestId, ServerName};
 use std::time::Duration;
 
 /// Why a session is torn down. The words are those of the certificate.
@@ -101,17 +101,111 @@ pub enum SessionEvent {
     /// A server's report.
     Server {
         /// Whose.
-        name: ServerName,
+        server: Place,
         /// What.
         report: ServerReport,
     },
     /// The server's actor is gone without its last report.
     ServerLost {
         /// Whose.
+        server: Place,
+    },
+    /// Somebody wants a server added; answered by one `Reply`, when it is ready or nothing of it is left.
+    Add {
+        /// To be answered.
+        request: RequestId,
+        /// The server, as it will count once it has been added.
+        server: SessionServer,
+        /// It takes the place of the server that has the name, in the step that finds it ready.
+        replace: bool,
+    },
+    /// Somebody wants a server removed; answered when nothing of it is left, or something can't be killed. Of one that is being
+    /// ended it joins, and tries the kill again.
+    Remove {
+        /// To be answered.
+        request: RequestId,
+        /// The server's.
         name: ServerName,
+        /// Drain budget; none is the session's.
+        drain: Option<Duration>,
+    },
+    /// Somebody wants a server stopped and started again; answered when it is ready again, or is not at its first try.
+    Restart {
+        /// To be answered.
+        request: RequestId,
+        /// The server's.
+        name: ServerName,
+        /// Drain budget; none is the session's.
+        drain: Option<Duration>,
+    },
+    /// The one who asked for a change is gone: an add ends, anything else goes on without an answer.
+    CancelChange {
+        /// What had been asked.
+        request: RequestId,
+    },
+    /// The server was held or retired, and nothing that was asked of it is in flight any more.
+    ServerDrained {
+        /// Which.
+        server: Place,
     },
     /// The clock has reached `next_timeout()`.
     Timeout,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Changed {
+    /// The server is ready, and one of the session's.
+    Added {
+        /// Which.
+        server: Place,
+    },
+    /// The server is ready, and stands where another stood; that one drains.
+    Replaced {
+        /// The new one.
+        server: Place,
+    },
+    /// Nothing of the server is left.
+    Removed {
+        /// Which.
+        server: Place,
+    },
+    /// The server is ready again.
+    Restarted {
+        /// Which.
+        server: Place,
+    },
+}
+
+/// Why a change was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChangeRefusal {
+    /// The session is direct.
+    Direct,
+    /// The session is not ready yet.
+    Starting,
+    /// The session is being torn down.
+    Closing,
+    /// The session was closed before it was made.
+    Closed,
+    /// No server has the name.
+    NoServer,
+    /// A server has the name, though it may be one that is being ended.
+    NameTaken,
+    /// Another change of the same server is under way.
+    Busy,
+    /// There are [`super::MOST_SERVERS`].
+    TooMany,
+    /// The server could not be started. Of one that was added nothing is left; one that was restarted goes on by its policy.
+    Failed {
+        /// Which.
+        server: Place,
+    },
+    /// Something of the server can't be killed. It is the session's no more, where it was to be removed or added.
+    Quarantined {
+        /// Which.
+        server: Place,
+    },
 }
 
 /// What the driver must do.
@@ -120,7 +214,7 @@ pub enum SessionEffect {
     /// Create the server's actor and start it.
     StartServer {
         /// Which.
-        name: ServerName,
+        server: Place,
     },
     /// Close the admission gate in one atomic step; `Drained` follows when nothing is in flight (also at once).
     CloseGate,
@@ -130,28 +224,77 @@ pub enum SessionEffect {
     /// `term_first`, which cuts the stdin grace of a ladder that runs.
     StopServer {
         /// Which.
-        name: ServerName,
+        server: Place,
         /// Whether to begin at SIGTERM.
         term_first: bool,
     },
     /// Raise the urgency of the server's ladder.
     UrgeServer {
         /// Which.
-        name: ServerName,
+        server: Place,
         /// To what.
         urgency: Urgency,
     },
     /// Try the kill again.
     RetryKillServer {
         /// Which.
-        name: ServerName,
+        server: Place,
     },
     /// The server's actor is gone: kill and reap its scope without it; then the driver reports
     /// `Server { report: Stopped }` from the reaper's word, or `Quarantined` after the kill's budget. Comes again,
     /// in place of `RetryKillServer`, when the kill of such a server is retried.
     ReapServer {
         /// Which.
-        name: ServerName,
+        server: Place,
+    },
+    /// Make a server of what the request has brought. It is counted and shown, and not published.
+    CreateServer {
+        /// Whose server it is to be.
+        request: RequestId,
+        /// Its place.
+        server: Place,
+        /// It will stand where this one stands.
+        replaces: Option<Place>,
+    },
+    /// From now on its tools are the session's. Where it replaces another, in one atomic step with that one's going.
+    PublishServer {
+        /// Which.
+        server: Place,
+        /// Whom it replaces.
+        replaces: Option<Place>,
+    },
+    /// It is not the session's any more: its tools vanish, nothing more is asked of it. `ServerDrained` follows when nothing is in
+    /// flight there (also at once).
+    RetireServer {
+        /// Which.
+        server: Place,
+    },
+    /// Nothing more is asked of it until it has started again; its tools stay its own. `ServerDrained` follows as above.
+    HoldServer {
+        /// Which.
+        server: Place,
+    },
+    /// Cancel at this server, and answer with one error each, what is still pending there (G11, G19).
+    SettleServer {
+        /// Which.
+        server: Place,
+    },
+    /// End it by its ladder and start it again; answered by its report `Relaunched`.
+    RestartServer {
+        /// Which.
+        server: Place,
+    },
+    /// Nothing of it is left: it is no part of the session any more but for its certificate.
+    ForgetServer {
+        /// Which.
+        server: Place,
+    },
+    /// The one answer to a change. After `ForgetServer`, where that comes in the same step.
+    Reply {
+        /// To whom.
+        request: RequestId,
+        /// What.
+        result: Result<Changed, ChangeRefusal>,
     },
     /// A fact for the registry (see `RegistryEvent`), at most once.
     ReportReady,

@@ -1,16 +1,17 @@
 //! Carries out the effects of the machines, as the daemon's actors do.
 use super::checks;
-use super::process::{Handshake, POLITE, Process, Signal, Told};
+use super::process::{Handshake, POLITE, Process, Program, Signal, Told};
 use super::world::{
-    DRAIN, KILL_WAIT, Letter, Route, STDIN_GRACE, ServerActor, SessionActor, TERM_GRACE, World, index_of,
+    DRAIN, KILL_WAIT, Letter, Route, STDIN_GRACE, ServerActor, SessionActor, Standing, TERM_GRACE, World,
+    name, place,
 };
 use mcpvisor_lifecycle::registry::{Answer, RegistryEffect, RegistryEvent};
 use mcpvisor_lifecycle::server::{Mode, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport};
 use mcpvisor_lifecycle::session::{
     Activity, CloseReason, Session, SessionConfig, SessionEffect, SessionEvent, SessionServer,
 };
-use mcpvisor_lifecycle::{KeyRef, Moment, ServerName, SessionId};
-use std::collections::BTreeSet;
+use mcpvisor_lifecycle::{KeyRef, Moment, Place, ServerName, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What a session's gate knows.
@@ -78,9 +79,8 @@ impl World {
 
     fn create(&mut self, id: SessionId, key: KeyRef) {
         let programs = self.programs.get(key.key.as_str()).cloned().unwrap_or_else(|| vec![POLITE]);
-        let names =
-            ["one", "two", "three"].map(|text| ServerName::new(text).expect("it has a server's form"));
-        let servers: Vec<_> = programs.iter().zip(names).map(|(_, name)| name).collect();
+        let servers: Vec<_> =
+            programs.iter().zip(["one", "two", "three"]).map(|(_, text)| name(text)).collect();
         let config = SessionConfig {
             servers: servers
                 .iter()
@@ -94,13 +94,18 @@ impl World {
         let actor = SessionActor {
             key,
             machine,
-            servers: servers.into_iter().map(|name| self.server(name, mode)).collect(),
+            servers: servers
+                .into_iter()
+                .zip(programs)
+                .map(|(name, program)| self.server(name, mode, program))
+                .collect(),
             gate_open: true,
             calls: BTreeSet::new(),
             ended: false,
             lost: false,
             last: self.now,
             wants_quiet: false,
+            changes: BTreeMap::new(),
         };
         self.sessions.insert(id, actor);
     }
@@ -117,7 +122,7 @@ impl World {
         machine
     }
 
-    fn server(&self, name: ServerName, mode: Mode) -> ServerActor {
+    pub(crate) fn server(&self, name: ServerName, mode: Mode, program: Program) -> ServerActor {
         let machine = Server::new(ServerConfig {
             mode,
             start: Duration::from_secs(30),
@@ -136,13 +141,23 @@ impl World {
             Some(bug) => machine.with_bug(bug),
             None => machine,
         };
-        ServerActor { name, machine, process: None, stopped: false, lost: false }
+        let (process, standing) = (None, Standing::Member);
+        ServerActor {
+            name,
+            program,
+            machine,
+            process,
+            stopped: false,
+            lost: false,
+            standing,
+            restart_of: None,
+        }
     }
 
     pub(crate) fn tell_session(&mut self, id: SessionId, event: SessionEvent) -> Result<(), String> {
         let Some(actor) = self.sessions.get_mut(&id) else { return Ok(()) };
-        if actor.lost {
-            return Ok(());
+        if actor.lost || actor.ended {
+            return self.unheard(&event);
         }
         let effects = actor.machine.step(self.now, event);
         for effect in effects {
@@ -151,36 +166,34 @@ impl World {
         Ok(())
     }
 
-    fn index(&self, id: SessionId, name: &ServerName) -> u8 {
-        index_of(
-            self.sessions[&id].servers.iter().position(|server| server.name == *name).unwrap_or_default(),
-        )
-    }
-
     fn run_session(&mut self, id: SessionId, effect: &SessionEffect) -> Result<(), String> {
         let report = |world: &mut Self, event| {
             world.post(Route::SessionToRegistry(id), Letter::Registry(event));
         };
-        let command = |world: &mut Self, name: &ServerName, event| {
-            let index = world.index(id, name);
-            world.post(Route::SessionToServer(id, index), Letter::Server(event));
+        let command = |world: &mut Self, server: Place, event| {
+            world.post(Route::SessionToServer(id, place(server)), Letter::Server(event));
         };
         if self.sessions[&id].ended {
             return Err(format!("G5: {id:?} does {effect:?} after its end"));
         }
         match effect {
-            SessionEffect::StartServer { name } => command(self, name, ServerEvent::Start),
-            SessionEffect::StopServer { name, term_first } => {
-                command(self, name, ServerEvent::Stop { term_first: *term_first });
+            SessionEffect::StartServer { server } => command(self, *server, ServerEvent::Start),
+            SessionEffect::StopServer { server, term_first } => {
+                command(self, *server, ServerEvent::Stop { term_first: *term_first });
             }
-            SessionEffect::UrgeServer { name, urgency } => {
-                command(self, name, ServerEvent::Urge { urgency: *urgency });
+            SessionEffect::UrgeServer { server, urgency } => {
+                command(self, *server, ServerEvent::Urge { urgency: *urgency });
             }
-            SessionEffect::RetryKillServer { name } => command(self, name, ServerEvent::RetryKill),
-            SessionEffect::ReapServer { name } => {
-                let index = self.index(id, name);
-                self.reap_server(id, index);
-            }
+            SessionEffect::RetryKillServer { server } => command(self, *server, ServerEvent::RetryKill),
+            SessionEffect::ReapServer { server } => self.reap_server(id, place(*server)),
+            SessionEffect::CreateServer { .. }
+            | SessionEffect::PublishServer { .. }
+            | SessionEffect::RetireServer { .. }
+            | SessionEffect::HoldServer { .. }
+            | SessionEffect::SettleServer { .. }
+            | SessionEffect::RestartServer { .. }
+            | SessionEffect::ForgetServer { .. }
+            | SessionEffect::Reply { .. } => self.run_change(id, effect)?,
             SessionEffect::CloseGate => {
                 self.actor(id).gate_open = false;
                 self.drained(id);
@@ -253,10 +266,8 @@ impl World {
         match effect {
             ServerEffect::Launch { incarnation } => {
                 self.launches += 1;
-                let key = self.sessions[&id].key.key.as_str();
-                let programs = self.programs.get(key);
-                let program = programs.map_or(POLITE, |all| all[usize::from(index)]);
                 let server = &mut self.actor(id).servers[usize::from(index)];
+                let program = server.program;
                 if server.process.is_some() {
                     return Err("G29: launched before the old incarnation was released".to_owned());
                 }
@@ -284,8 +295,7 @@ impl World {
                 checks::release(process.as_ref(), incarnation, hurried)?;
             }
             ServerEffect::Report(report) => {
-                let name = self.sessions[&id].servers[usize::from(index)].name.clone();
-                let event = SessionEvent::Server { name, report };
+                let event = SessionEvent::Server { server: Place(u32::from(index)), report };
                 self.post(Route::ServerToSession(id, index), Letter::Session(event));
             }
         }
@@ -332,7 +342,7 @@ impl World {
         }
         let left = server.process.as_ref().is_some_and(|process| process.lives() || !process.answered);
         let report = if left { ServerReport::Quarantined } else { ServerReport::Stopped };
-        let event = SessionEvent::Server { name: server.name.clone(), report };
+        let event = SessionEvent::Server { server: Place(u32::from(index)), report };
         if !left && server.process.take().is_some() {
             self.releases += 1;
         }

@@ -206,8 +206,17 @@ pub(crate) fn at_rest(world: &World) -> Result<(), String> {
             return Err(format!("{request:?} is never answered"));
         }
     }
+    for (request, answer) in &world.changes {
+        // With the session's actor its answers are lost: who asked learns that.
+        let lost = world.changed.get(request).is_some_and(|id| world.sessions[id].lost);
+        if answer.is_none() && !lost && !world.cancelled.contains(request) {
+            return Err(format!("the change {request:?} is never answered"));
+        }
+    }
     // A launch that never hung needs nobody to let it go.
-    let stuck = |acts: &&std::collections::VecDeque<Act>| !matches!(acts.front(), None | Some(Act::Let(..)));
+    let stuck = |acts: &&std::collections::VecDeque<Act>| {
+        !matches!(acts.front(), None | Some(Act::Let(..) | Act::AwaitChange(_)))
+    };
     if let Some(acts) = world.clients.iter().find(stuck) {
         return Err(format!("a client waits for ever: {acts:?}"));
     }

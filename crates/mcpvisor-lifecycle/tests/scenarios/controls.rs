@@ -7,10 +7,12 @@ use super::b_closing::{
 };
 use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
 use super::d_direct::{hang_up, shim_of_an_immortal};
+use super::d_live::{add_against_close, restart_against};
 use super::e_idle::{call_at_the_decision, open_at_the_decision};
 use super::e_trees::close_a_tree;
 use super::histories::history;
 use super::process::{POLITE, STUBBORN};
+use super::script::close;
 use mcpvisor_lifecycle::seeded::Bug;
 use std::collections::BTreeSet;
 
@@ -44,6 +46,8 @@ fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
         Bug::G20WaitSaysClosedEarly => two_closes(Other::Close, STUBBORN, seed).map(drop),
         Bug::G21ChildrenAreForgotten | Bug::G21ParentDoesNotWait => close_a_tree(seed).map(drop),
         Bug::G22ReadyAfterClose => close_during_start(POLITE, seed).map(drop),
+        Bug::G26AddOutlivesTheClose => add_against_close(POLITE, seed).map(drop),
+        Bug::G29RestartLeavesTheTree => restart_against(close(9, "k"), STUBBORN, seed).map(drop),
         Bug::G29BackoffBeatsStop => close_in_backoff(seed).map(drop),
         Bug::G32ClaimIsNotLookedAtAgain => {
             call_at_the_decision(seed).and(open_at_the_decision(seed)).map(drop)
@@ -94,6 +98,8 @@ controls! {
     control_g21: G21ChildrenAreForgotten,
     control_g21_order: G21ParentDoesNotWait,
     control_g22: G22ReadyAfterClose,
+    control_g26: G26AddOutlivesTheClose,
+    control_g29_restart: G29RestartLeavesTheTree,
     control_g29: G29BackoffBeatsStop,
     control_g32: G32ClaimIsNotLookedAtAgain,
     control_g33: G33IdleTimerIsLost,

@@ -74,13 +74,16 @@ fn g13_g32_a_close_and_a_child_at_the_decision() {
 /// A live session of one server whose idle timer runs.
 fn live() -> Session {
     let name = ServerName::new("a").unwrap();
-    let servers = vec![SessionServer { name: name.clone(), required: true, significant: false }];
+    let servers = vec![SessionServer { name, required: true, significant: false }];
     let config = SessionConfig { servers, drain: Duration::ZERO, direct: false };
     let limits = Limits { ttl: None, idle: Some(IdleLimit { idle: IDLE, pin: PIN }) };
     let mut session = Session::new(config).with_limits(limits);
     let _ = session.step(Moment(0), SessionEvent::Begin);
     assert_eq!(session.next_timeout(), None, "what starts is not idle");
-    let _ = session.step(Moment(0), SessionEvent::Server { name, report: ServerReport::Ready });
+    let _ = session.step(
+        Moment(0),
+        SessionEvent::Server { server: mcpvisor_lifecycle::Place(0), report: ServerReport::Ready },
+    );
     session
 }
 

@@ -34,6 +34,16 @@ impl Random {
     }
 }
 
+const PROGRAMS: [Program; 7] = [
+    POLITE,
+    STUBBORN,
+    IMMORTAL,
+    Program { launch: Launch::Hangs, ..POLITE },
+    Program { launch: Launch::HangsForGood, ..POLITE },
+    Program { handshake: Handshake::Fails, ..STUBBORN },
+    Program { handshake: Handshake::Hangs, ..POLITE },
+];
+
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// The one of them whose sessions are direct.
 const DIRECT: &str = "d";
@@ -55,7 +65,7 @@ fn some_open(random: &mut Random, request: u64, now: Moment) -> Open {
 /// One thing that a client, an operator or fate may do.
 fn some_act(random: &mut Random, request: u64, now: Moment) -> Act {
     let text = random.pick(&KEYS);
-    match random.below(30) {
+    match random.below(32) {
         0..=6 => Act::Send(RegistryEvent::Open(some_open(random, request, now))),
         7 => open_or_fail(request, text),
         8..=11 => close(request, text),
@@ -83,6 +93,13 @@ fn some_act(random: &mut Random, request: u64, now: Moment) -> Act {
             let reason = random.pick(&[CloseReason::LeaseEnded, CloseReason::Ttl]);
             Act::Send(RegistryEvent::CloseWanted { session, reason })
         }
+        29 | 30 => match random.below(5) {
+            0 => Act::Add(text, request, random.pick(&["one", "new"]), random.pick(&PROGRAMS)),
+            1 => Act::Replace(text, request, "one", random.pick(&PROGRAMS)),
+            2 => Act::Remove(text, request, random.pick(&["one", "two", "new"])),
+            3 => Act::Restart(text, request, random.pick(&["one", "two", "new"])),
+            _ => Act::CancelChange(text, request.saturating_sub(random.below(6))),
+        },
         28 if random.below(12) == 0 => {
             let urgency = random.pick(&[Urgency::Drain, Urgency::Hurry, Urgency::Kill]);
             Act::Send(RegistryEvent::Shutdown { urgency })
@@ -94,23 +111,14 @@ fn some_act(random: &mut Random, request: u64, now: Moment) -> Act {
 /// The outcomes of one history.
 pub(crate) fn history(seed: u64, steps: u64, bug: Seed) -> Result<BTreeSet<String>, String> {
     let mut random = Random::new(seed);
-    let programs = [
-        POLITE,
-        STUBBORN,
-        IMMORTAL,
-        Program { launch: Launch::Hangs, ..POLITE },
-        Program { launch: Launch::HangsForGood, ..POLITE },
-        Program { handshake: Handshake::Fails, ..STUBBORN },
-        Program { handshake: Handshake::Hangs, ..POLITE },
-    ];
     let mut world = World::new(3, vec![], bug).with_dawdling_clients();
     if random.below(2) == 0 {
         world = world.with_restarts();
     }
     for text in KEYS {
-        world = world.with(text, &[random.pick(&programs), POLITE][..1 + (seed % 2) as usize]);
+        world = world.with(text, &[random.pick(&PROGRAMS), POLITE][..1 + (seed % 2) as usize]);
     }
-    world = world.with_direct(DIRECT, random.pick(&programs));
+    world = world.with_direct(DIRECT, random.pick(&PROGRAMS));
     if seed.is_multiple_of(3) {
         world = world.with_idle(Duration::from_secs(5), Duration::from_secs(60));
     }

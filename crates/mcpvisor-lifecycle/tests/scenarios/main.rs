@@ -11,10 +11,12 @@ mod a_creation;
 mod actors;
 mod b_closing;
 mod c_draining;
+mod changes;
 mod checks;
 #[cfg(feature = "seeded-bugs")]
 mod controls;
 mod d_direct;
+mod d_live;
 mod e_idle;
 mod e_repeats;
 mod e_trees;

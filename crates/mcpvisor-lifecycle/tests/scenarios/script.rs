@@ -1,4 +1,5 @@
 //! What clients do, and how their requests are written down.
+use super::process::Program;
 use mcpvisor_lifecycle::registry::{
     CloseOptions, Goal, IfClosing, IfOpen, Open, RegistryEvent, Target, Urgency,
 };
@@ -26,6 +27,15 @@ pub(crate) enum Act {
     Call(&'static str, u64),
     /// The server answers a call.
     Finish(u64),
+    /// A server is to be added, or to stand in the place of the one that has the name.
+    Add(&'static str, u64, &'static str, Program),
+    Replace(&'static str, u64, &'static str, Program),
+    Remove(&'static str, u64, &'static str),
+    Restart(&'static str, u64, &'static str),
+    /// Who asked for a change is gone.
+    CancelChange(&'static str, u64),
+    /// Waits for a change's answer.
+    AwaitChange(u64),
     /// The actor of the key's session is gone.
     LoseSession(&'static str),
     /// The actor of the key's server is gone.

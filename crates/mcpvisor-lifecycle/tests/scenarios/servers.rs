@@ -1,10 +1,10 @@
 //! What clients do to the world: requests, calls, and the fates of processes.
 use super::process::{Launch, Process, Told};
 use super::script::Act;
-use super::world::{Letter, Route, World, index_of};
-use mcpvisor_lifecycle::SessionId;
+use super::world::{Letter, Route, World, index_of, name as server};
 use mcpvisor_lifecycle::registry::{Goal, RegistryEvent, Urgency};
 use mcpvisor_lifecycle::session::{SessionEvent, SessionState};
+use mcpvisor_lifecycle::{Place, RequestId, SessionId};
 
 impl World {
     pub(crate) fn act(&mut self, act: Act) -> Result<(), String> {
@@ -16,7 +16,7 @@ impl World {
                 self.note(&event);
                 self.tell_registry(&event)
             }
-            Act::Await(_) | Act::UntilFree(_) | Act::UntilKilled(_) => Ok(()),
+            Act::Await(_) | Act::AwaitChange(_) | Act::UntilFree(_) | Act::UntilKilled(_) => Ok(()),
             Act::Let(key, works) => {
                 self.each_process(key, |process| {
                     let hangs = matches!(process.program.launch, Launch::Hangs | Launch::HangsForGood);
@@ -52,6 +52,25 @@ impl World {
                 }
                 Ok(())
             }
+            Act::Add(key, request, name, program) => self.ask_add(key, request, name, program, false),
+            Act::Replace(key, request, name, program) => self.ask_add(key, request, name, program, true),
+            Act::Remove(key, request, name) => {
+                let request = RequestId(request);
+                self.ask_change(
+                    key,
+                    request,
+                    SessionEvent::Remove { request, name: server(name), drain: None },
+                )
+            }
+            Act::Restart(key, request, name) => {
+                let request = RequestId(request);
+                self.ask_change(
+                    key,
+                    request,
+                    SessionEvent::Restart { request, name: server(name), drain: None },
+                )
+            }
+            Act::CancelChange(key, request) => self.cancel_change(key, RequestId(request)),
             Act::LoseSession(key) => {
                 if let Some((session, _)) = self.holder(key)
                     && !self.sessions[&session].ended
@@ -68,8 +87,7 @@ impl World {
                 if let Some(id) = holder.filter(|id| self.sessions[id].machine.fine_state() != "new") {
                     let server = &mut self.actor(id).servers[0];
                     server.lost = true;
-                    let name = server.name.clone();
-                    let event = SessionEvent::ServerLost { name };
+                    let event = SessionEvent::ServerLost { server: Place(0) };
                     self.post(Route::SupervisionToSession(id, 0), Letter::Session(event));
                 }
                 Ok(())

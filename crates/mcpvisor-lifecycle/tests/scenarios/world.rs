@@ -5,8 +5,8 @@ use super::process::{Process, Program, Signal};
 use super::script::{Act, key};
 use mcpvisor_lifecycle::registry::{Answer, Phase, Refusal, Registry, RegistryConfig, RegistryEvent};
 use mcpvisor_lifecycle::server::{Restart, Server, ServerEvent};
-use mcpvisor_lifecycle::session::{IdleLimit, Limits, Session, SessionEvent};
-use mcpvisor_lifecycle::{KeyRef, Moment, RequestId, ServerName, SessionId};
+use mcpvisor_lifecycle::session::{ChangeRefusal, Changed, IdleLimit, Limits, Session, SessionEvent};
+use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, Place, RequestId, ServerName, SessionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(7);
 pub(crate) enum Route {
     SessionToRegistry(SessionId),
     RegistryToSession(SessionId),
+    ClientToSession(SessionId),
     GateToSession(SessionId),
     ServerToSession(SessionId, u8),
     SessionToServer(SessionId, u8),
@@ -54,10 +55,24 @@ pub(crate) enum Choice {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ServerActor {
     pub(crate) name: ServerName,
+    pub(crate) program: Program,
     pub(crate) machine: Server,
     pub(crate) process: Option<Process>,
     pub(crate) stopped: bool,
     pub(crate) lost: bool,
+    pub(crate) standing: Standing,
+    /// What ran when it was told to start again.
+    pub(crate) restart_of: Option<Incarnation>,
+}
+
+/// What a server is to its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Standing {
+    Joining,
+    Member,
+    Held,
+    Retired,
+    Forgotten,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -73,6 +88,8 @@ pub(crate) struct SessionActor {
     pub(crate) last: Moment,
     /// It was busy when that was looked at.
     pub(crate) wants_quiet: bool,
+    /// What is to be added, by the requests.
+    pub(crate) changes: BTreeMap<RequestId, (ServerName, Program)>,
 }
 
 impl SessionActor {
@@ -83,6 +100,9 @@ impl SessionActor {
 
 /// What became of a request or a call.
 pub(crate) type Outcome = Result<Answer, Refusal>;
+
+/// What became of a change of a session's servers.
+pub(crate) type ChangeOutcome = Result<Changed, ChangeRefusal>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct World {
@@ -95,6 +115,10 @@ pub(crate) struct World {
     /// Waits for the end of a key's session.
     pub(crate) waits: BTreeMap<RequestId, KeyRef>,
     pub(crate) cancelled: BTreeSet<RequestId>,
+    /// Changes that were asked for, and their answers.
+    pub(crate) changes: BTreeMap<RequestId, Option<ChangeOutcome>>,
+    /// Which session each was asked of.
+    pub(crate) changed: BTreeMap<RequestId, SessionId>,
     pub(crate) replies: BTreeMap<RequestId, Outcome>,
     /// The registry has told the session to close.
     pub(crate) closing: BTreeSet<SessionId>,
@@ -148,6 +172,8 @@ impl World {
             sent: BTreeSet::new(),
             waits: BTreeMap::new(),
             cancelled: BTreeSet::new(),
+            changes: BTreeMap::new(),
+            changed: BTreeMap::new(),
             replies: BTreeMap::new(),
             closing: BTreeSet::new(),
             calls: BTreeMap::new(),
@@ -229,6 +255,7 @@ impl World {
     fn is_possible(&self, act: &Act) -> bool {
         let holder = |text: &str| self.holder(text).and_then(|(id, _)| self.sessions.get(&id));
         match act {
+            Act::AwaitChange(request) => self.changes.get(&RequestId(*request)).is_some_and(Option::is_some),
             Act::Await(request) => self.replies.contains_key(&RequestId(*request)),
             Act::UntilFree(text) => self.holder(text).is_none(),
             Act::HangUp(text) => {
@@ -305,6 +332,7 @@ impl World {
             (_, Letter::Registry(event)) => self.tell_registry(&event),
             (
                 Route::RegistryToSession(id)
+                | Route::ClientToSession(id)
                 | Route::GateToSession(id)
                 | Route::ServerToSession(id, _)
                 | Route::SupervisionToSession(id, _),
@@ -330,6 +358,14 @@ impl World {
         }
         Ok(())
     }
+}
+
+pub(crate) fn place(server: Place) -> u8 {
+    u8::try_from(server.0).expect("a session of a scenario has few servers")
+}
+
+pub(crate) fn name(text: &str) -> ServerName {
+    ServerName::new(text).expect("names of scenarios have a server's form")
 }
 
 pub(crate) fn index_of(index: usize) -> u8 {

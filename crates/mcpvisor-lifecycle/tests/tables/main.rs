@@ -5,6 +5,7 @@
 //! Rows that no variant reaches, and pairs of rows that apply to one case, are errors: so a row that is changed, added
 //! or taken away fails, and so does a path of the code.
 mod breaker;
+mod changes;
 mod parse;
 mod registry;
 mod registry_setup;

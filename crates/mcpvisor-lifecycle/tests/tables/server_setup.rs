@@ -14,13 +14,14 @@ pub(crate) struct Variant {
 }
 
 /// The names that the tables use.
-pub(crate) const EVENTS: [&str; 21] = [
+pub(crate) const EVENTS: [&str; 22] = [
     "Start",
     "Stop",
     "Stop(term first)",
     "Urge(Drain)",
     "Urge(Hurry)",
     "Urge(Kill)",
+    "Restart",
     "RetryKill",
     "Launched",
     "LaunchFailed",
@@ -47,6 +48,7 @@ pub(crate) fn event(server: &Server, name: &str) -> ServerEvent {
         "Urge(Drain)" => ServerEvent::Urge { urgency: Urgency::Drain },
         "Urge(Hurry)" => ServerEvent::Urge { urgency: Urgency::Hurry },
         "Urge(Kill)" => ServerEvent::Urge { urgency: Urgency::Kill },
+        "Restart" => ServerEvent::Restart,
         "RetryKill" => ServerEvent::RetryKill,
         "Launched" => ServerEvent::Launched { incarnation },
         "LaunchFailed" => ServerEvent::LaunchFailed { incarnation },
@@ -185,13 +187,21 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
             all.push(launching.then(&kept).with(&[word]));
         }
     }
-    for (event, intent) in [("Stop", "to stop"), ("Timeout", "unplanned")] {
+    for (event, intent) in [("Stop", "to stop"), ("Timeout", "unplanned"), ("Restart", "to restart")] {
+        if event == "Restart" && launching.holds.contains("direct") {
+            continue;
+        }
         let aborting = launching.then(&[event]).with(&[intent, "unanswered"]);
         let empty = aborting.then(&["ScopeEmpty"]).with(&["empty"]);
         let aborting = aborting.with(&["not empty"]);
         all.extend([aborting.then(&["Timeout"]), empty.then(&["Timeout"])]);
         let killed = aborting.then(&["Launched"]).without(&["unanswered", "not empty"]).with(&["answered"]);
-        rungs(&killed.with(&["start timeout", "abnormal"]), all);
+        let killed = killed.with(&["start timeout", "abnormal"]);
+        if event == "Restart" {
+            going(&killed, all);
+        } else {
+            rungs(&killed, all);
+        }
         let stopped_late = launching.then(&["Timeout", "Stop"]).with(&["to stop", "unanswered", "not empty"]);
         all.extend([aborting, empty, stopped_late]);
     }
@@ -236,6 +246,13 @@ fn ladders(from: &Variant, all: &mut Vec<Variant>) {
     let stop = from.then(&["Stop"]).with(&["to stop", "answered"]);
     all.push(stop.clone());
     rungs(&stop.then(&["Stop(term first)"]), all);
+    if from.holds.contains("not direct") {
+        let restart = from.then(&["Restart"]).with(&["to restart", "answered"]);
+        all.push(restart.clone());
+        going(&restart.then(&["Timeout"]), all);
+        going(&restart.then(&["MainExited(0)"]), all);
+        rungs(&restart.then(&["Stop(term first)"]).without(&["to restart"]).with(&["to stop"]), all);
+    }
     let exits = [("MainExited(0)", vec!["exited 0"]), ("MainExited(1)", vec!["exited", "abnormal"])];
     let settling = from.then(&["OutputEnded"]).with(&["unplanned", "answered"]);
     all.push(settling.clone());
@@ -251,8 +268,13 @@ fn ladders(from: &Variant, all: &mut Vec<Variant>) {
 
 /// A ladder from the rung where it is (SIGTERM or the kill) to the last, and what comes of it.
 fn rungs(from: &Variant, all: &mut Vec<Variant>) {
-    all.push(from.clone());
     all.push(from.then(&["ScopeEmpty"]));
+    going(from, all);
+}
+
+/// The same, without what comes after.
+fn going(from: &Variant, all: &mut Vec<Variant>) {
+    all.push(from.clone());
     let next = from.then(&["Timeout"]);
     all.push(next.then(&["Timeout"]));
     all.push(next);

@@ -5,7 +5,7 @@ use mcpvisor_lifecycle::server::{Failure, ServerReport};
 use mcpvisor_lifecycle::session::{
     CloseReason, Session, SessionConfig, SessionEffect, SessionEvent, SessionServer,
 };
-use mcpvisor_lifecycle::{Moment, ServerName};
+use mcpvisor_lifecycle::{Moment, Place, ServerName};
 use std::time::Duration;
 
 /// A session, with what its test knows of its servers.
@@ -66,12 +66,25 @@ pub(crate) fn name(text: &str) -> ServerName {
     ServerName::new(text).expect("the names of the tables have the form of a server's")
 }
 
+/// `a` and `b` are opened with; `c` is nobody, or the first that is added.
+fn place(text: &str) -> Place {
+    Place(match text {
+        "a" => 0,
+        "b" => 1,
+        _ => 2,
+    })
+}
+
+fn letter(server: Place) -> &'static str {
+    ["a", "b", "c", "d"][server.0 as usize]
+}
+
 fn event(text: &str) -> SessionEvent {
     let urge = |urgency| SessionEvent::Urge { urgency };
     if let Some((server, report)) = text.split_once(':') {
-        let name = name(server);
+        let server = place(server);
         let report = match report {
-            "Lost" => return SessionEvent::ServerLost { name },
+            "Lost" => return SessionEvent::ServerLost { server },
             "Ready" => ServerReport::Ready,
             "Restarting" => ServerReport::Restarting,
             "Failed" => ServerReport::Failed(Failure::Exited),
@@ -81,7 +94,7 @@ fn event(text: &str) -> SessionEvent {
             "Quarantined" => ServerReport::Quarantined,
             other => panic!("the session's table names a report {other}"),
         };
-        return SessionEvent::Server { name, report };
+        return SessionEvent::Server { server, report };
     }
     match text {
         "Begin" => SessionEvent::Begin,
@@ -104,14 +117,37 @@ fn event(text: &str) -> SessionEvent {
 
 pub(crate) fn effect(effect: &SessionEffect) -> String {
     match effect {
-        SessionEffect::StartServer { name } => format!("StartServer({name})"),
-        SessionEffect::StopServer { name, term_first: false } => format!("StopServer({name})"),
-        SessionEffect::StopServer { name, term_first: true } => format!("StopServer({name}, term first)"),
-        SessionEffect::UrgeServer { name, urgency } => format!("UrgeServer({name}, {urgency:?})"),
-        SessionEffect::RetryKillServer { name } => format!("RetryKillServer({name})"),
-        SessionEffect::ReapServer { name } => format!("ReapServer({name})"),
+        SessionEffect::StartServer { server } => format!("StartServer({})", letter(*server)),
+        SessionEffect::StopServer { server, term_first: false } => format!("StopServer({})", letter(*server)),
+        SessionEffect::StopServer { server, term_first: true } => {
+            format!("StopServer({}, term first)", letter(*server))
+        }
+        SessionEffect::UrgeServer { server, urgency } => {
+            format!("UrgeServer({}, {urgency:?})", letter(*server))
+        }
+        SessionEffect::RetryKillServer { server } => format!("RetryKillServer({})", letter(*server)),
+        SessionEffect::ReapServer { server } => format!("ReapServer({})", letter(*server)),
         SessionEffect::WantClose { reason } => format!("WantClose({reason:?})"),
         SessionEffect::End { reason, .. } => format!("End({reason:?})"),
+        SessionEffect::CreateServer { server, .. } => format!("CreateServer({})", letter(*server)),
+        SessionEffect::PublishServer { server, replaces: None } => {
+            format!("PublishServer({})", letter(*server))
+        }
+        SessionEffect::PublishServer { server, replaces: Some(old) } => {
+            format!("PublishServer({} for {})", letter(*server), letter(*old))
+        }
+        SessionEffect::RetireServer { server } => format!("RetireServer({})", letter(*server)),
+        SessionEffect::HoldServer { server } => format!("HoldServer({})", letter(*server)),
+        SessionEffect::SettleServer { server } => format!("SettleServer({})", letter(*server)),
+        SessionEffect::RestartServer { server } => format!("RestartServer({})", letter(*server)),
+        SessionEffect::ForgetServer { server } => format!("ForgetServer({})", letter(*server)),
+        SessionEffect::Reply { result, .. } => {
+            let text = match result {
+                Ok(changed) => format!("{changed:?}"),
+                Err(refusal) => format!("{refusal:?}"),
+            };
+            format!("Reply({})", text.split(' ').next().unwrap_or_default())
+        }
         SessionEffect::CloseGate
         | SessionEffect::SettleCalls
         | SessionEffect::LookAtActivity

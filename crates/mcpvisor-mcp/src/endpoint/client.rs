@@ -264,7 +264,7 @@ impl<P> Endpoint<P> {
                 self.client.era = Some(Era::Modern);
             }
         }
-        if method == "server/discover" && self.faces.len() > 1 {
+        if method == "server/discover" && !self.alone() {
             let line = self.discover(request.raw_id);
             todo.extend(self.reply(batch, line).map(Todo::Say));
             return;
@@ -409,7 +409,7 @@ impl<P> Endpoint<P> {
                 None => self.counters.dropped += 1,
             },
             "notifications/roots/list_changed" => self.tell_all(line, todo),
-            _ if self.faces.len() == 1 => self.tell_all(line, todo),
+            _ if self.alone() => self.tell_all(line, todo),
             _ => self.counters.dropped += 1,
         }
     }

@@ -61,8 +61,8 @@ impl<P> Endpoint<P> {
             let (message, data) = self.mismatch(&format!("revision {asked} with initialize"), &asked);
             return plain_error(raw_id, UNSUPPORTED_VERSION, &message, Some(data));
         };
-        let result = match (&self.faces[..], &legacy[..]) {
-            ([_], [only]) => only.raw.get().to_owned(),
+        let result = match &legacy[..] {
+            [only] if self.alone() => only.raw.get().to_owned(),
             _ => merged(&self.faces, Era::Legacy, |offers, instructions| {
                 let mut result = json!({
                     "protocolVersion": *protocol,
@@ -84,6 +84,7 @@ impl<P> Endpoint<P> {
             self.client.elicitation_form = form.is_some() || url.is_none();
             self.client.elicitation_url = url.is_some();
         }
+        self.client.declared = legacy.iter().fold(Offers::default(), |all, known| all.or(known.offers));
         self.client.era = Some(Era::Legacy);
         self.client.protocol = Some(protocol);
         result_line(raw_id, &result)
@@ -208,7 +209,7 @@ fn capabilities_of(offers: Offers, era: Era) -> Map<String, Value> {
 }
 
 impl Offers {
-    fn or(self, other: Self) -> Self {
+    pub(super) fn or(self, other: Self) -> Self {
         Self {
             tools: self.tools || other.tools,
             prompts: self.prompts || other.prompts,

@@ -55,7 +55,7 @@ impl<P> Endpoint<P> {
                 .as_ref()
                 .filter(|uri| uri.len() <= LONGEST_URI)
                 .map(|uri| Kind::Unsubscribe(uri.clone().into_owned())),
-            "subscriptions/listen" => Some(Kind::Listen(Listen::of(forward, self.faces.len()))),
+            "subscriptions/listen" => Some(Kind::Listen(Listen::of(forward))),
             _ => None,
         };
         let kind = kind.unwrap_or(Kind::Plain);
@@ -123,7 +123,7 @@ impl<P> Endpoint<P> {
     /// In front of one server a request passes as it is, unless names are published with a prefix.
     fn passes_as_it_is(&self, method: &str) -> bool {
         let named = ["tools/list", "tools/call", "prompts/list", "prompts/get", "completion/complete"];
-        self.faces.len() == 1 && (self.prefix != Prefix::Always || !named.contains(&method))
+        self.alone() && (self.prefix != Prefix::Always || !named.contains(&method))
     }
 
     /// Whether something in the parameters decides what becomes of a request, besides its progress token.

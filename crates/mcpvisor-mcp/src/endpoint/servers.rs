@@ -273,14 +273,7 @@ impl<P> Endpoint<P> {
             let params = Map::from_iter([("uri".to_owned(), Value::from(uri.as_str()))]);
             todo.push(Todo::Own { server, method: "resources/subscribe", params });
         }
-        let lists = [
-            (offers.tools, "notifications/tools/list_changed"),
-            (offers.prompts, "notifications/prompts/list_changed"),
-            (offers.resources, "notifications/resources/list_changed"),
-        ];
-        for (_, method) in lists.iter().filter(|(offered, _)| *offered) {
-            todo.push(Todo::Say(format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\"}}\n").into_bytes()));
-        }
+        todo.extend(self.legacy_lists(offers).map(Todo::Say));
         todo
     }
 }
@@ -318,9 +311,9 @@ impl<P> Call<P> {
 }
 
 impl Listen {
-    /// A stream of so many servers.
-    pub(super) fn of(forward: &Forward<'_>, servers: usize) -> Self {
-        let again = servers > 1 && forward.line.len() <= LONGEST_LISTEN;
+    /// A stream of some servers.
+    pub(super) fn of(forward: &Forward<'_>) -> Self {
+        let again = forward.line.len() <= LONGEST_LISTEN;
         Self { forward: again.then(|| forward.clone().into_owned()), ..Self::default() }
     }
 
@@ -331,6 +324,7 @@ impl Listen {
         }
         self.done = true;
         let mut all = std::mem::take(&mut self.acknowledged);
+        self.agreed = all.iter().flat_map(|one| one.notifications.clone()).collect();
         let first = if let [only] = &mut all[..] {
             std::mem::take(&mut only.line)
         } else {
@@ -354,7 +348,7 @@ impl Listen {
 }
 
 /// That the lists have changed of which a server agrees to tell.
-fn changed_lists(notifications: &Map<String, Value>, id: &RawValue) -> Vec<Vec<u8>> {
+pub(super) fn changed_lists(notifications: &Map<String, Value>, id: &RawValue) -> Vec<Vec<u8>> {
     let lists = [
         ("toolsListChanged", "tools"),
         ("promptsListChanged", "prompts"),

@@ -111,9 +111,8 @@ impl Server {
 
 impl World {
     fn with(servers: Vec<Server>, prefix: Prefix) -> Self {
-        let faces = servers
-            .iter()
-            .map(|server| Face { name: server.name.into(), negotiated: server.peer.negotiated().cloned() });
+        let faces =
+            servers.iter().map(|server| Face::new(server.name.into(), server.peer.negotiated().cloned()));
         Self {
             endpoint: Endpoint::new(faces.collect(), prefix, 1024),
             servers,

@@ -13,19 +13,27 @@ pub enum Because {
     Overloaded,
     /// The client is gone.
     ClientLost,
+    /// The server is being removed from the session or started again, and the call did not end in time. It may have been carried out.
+    ServerLeaves,
 }
 
 impl Because {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::ServerExited, Self::Settled, Self::Closing, Self::Overloaded, Self::ClientLost];
+    pub const ALL: [Self; 6] = [
+        Self::ServerExited,
+        Self::Settled,
+        Self::Closing,
+        Self::Overloaded,
+        Self::ClientLost,
+        Self::ServerLeaves,
+    ];
 
     /// The error's kind, as in the control protocol, and its code there, which lies outside of the range that JSON-RPC keeps for
     /// itself.
     #[must_use]
     pub const fn kind(self) -> (&'static str, i64) {
         match self {
-            Self::ServerExited => ("server_exited", 1015),
+            Self::ServerExited | Self::ServerLeaves => ("server_exited", 1015),
             Self::Settled | Self::ClientLost => ("cancelled", 1013),
             Self::Closing => ("session_closing", 1004),
             Self::Overloaded => ("overloaded", 1009),
@@ -41,6 +49,9 @@ impl Because {
             Self::Closing => "the session is being closed",
             Self::Overloaded => "too many calls are in flight",
             Self::ClientLost => "the client is gone",
+            Self::ServerLeaves => {
+                "the server is being removed or started again, and the call was not answered in time"
+            }
         }
     }
 }

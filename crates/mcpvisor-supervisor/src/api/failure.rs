@@ -145,6 +145,48 @@ pub enum Failure {
         /// The last frames, at most 20.
         frames: Arc<[Frame]>,
     },
+    /// The server is being removed from the session, or started again.
+    #[error("the server {reason}")]
+    ServerLeft {
+        /// Which one.
+        server: ServerName,
+        /// Which of both, as the end of a sentence: `was removed from the session`.
+        reason: Arc<str>,
+        /// It had been asked, and may have carried the call out.
+        asked: bool,
+    },
+    /// A server of the session has the name, though it may be one that is being removed.
+    #[error("the session has a server {server} already")]
+    ServerExists {
+        /// Which one.
+        server: ServerName,
+    },
+    /// Another change of the same server is under way.
+    #[error("server {server} is being changed by another request")]
+    ServerBusy {
+        /// Which one.
+        server: ServerName,
+    },
+    /// A server that was to be added, or started again, was not ready at its first try. Of one that was to be added nothing is left.
+    #[error("server {server} could not be started")]
+    ServerFailed {
+        /// Whose it is.
+        session: SessionId,
+        /// Which one.
+        server: ServerName,
+        /// Why.
+        failure: Option<StartFailure>,
+    },
+    /// Something of a server can't be killed. It is no server of the session any more, where it was to be added or removed.
+    #[error("processes of server {server} could not be killed")]
+    ServerQuarantined {
+        /// Whose it is.
+        session: SessionId,
+        /// Which one.
+        server: ServerName,
+        /// Pid and command line of each.
+        remaining: Vec<(u32, String)>,
+    },
     /// The server did not run, and nothing was sent to it.
     #[error("the server does not run")]
     ServerDown {

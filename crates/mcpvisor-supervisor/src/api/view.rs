@@ -58,11 +58,26 @@ pub struct SessionView {
     pub certificate: Option<Arc<Certificate>>,
 }
 
+/// What became of a change of a session's servers.
+#[derive(Debug, Clone)]
+pub struct Changed {
+    /// The session.
+    pub session: SessionView,
+    /// The server that was added, started again, or put in another's place.
+    pub server: Option<ServerView>,
+    /// The end of the server that was removed.
+    pub certificate: Option<ServerCertificate>,
+    /// By which proof nothing of that one is left.
+    pub proof: Proof,
+}
+
 /// A server of a session, for `show`.
 #[derive(Debug, Clone)]
 pub struct ServerView {
     /// Its name.
     pub name: ServerName,
+    /// False: it is being added or removed, and none of the session's.
+    pub member: bool,
     /// Its public state.
     pub state: ServerState,
     /// How it is spoken to.

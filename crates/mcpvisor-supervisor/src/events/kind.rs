@@ -53,6 +53,10 @@ kinds! {
     ServerFailed = "server.failed",
     /// A hook has ended, one way or another.
     HookEnded = "hook.ended",
+    /// A server that was added to a live session is ready, and its tools are the session's.
+    ServerAdded = "server.added",
+    /// A server's tools are not the session's any more; its end is told as of any other.
+    ServerRemoved = "server.removed",
     /// The daemon admits nothing more.
     DaemonDraining = "daemon.draining",
     /// The daemon tears everything down; again where it is urged on.

@@ -24,7 +24,7 @@ impl SessionRecord {
 
     /// It was admitted.
     pub(crate) fn tell_admitted(&self) {
-        let servers = Field::list(&self.servers, |server| Field::from(&server.spec.name));
+        let servers = Field::list(&*self.servers(), |server| Field::from(&server.spec.name));
         let data = vec![
             ("tenant", self.tenant.as_ref().into()),
             ("lease", self.lease.as_str().into()),
@@ -114,6 +114,18 @@ impl SessionRecord {
             (kind, data)
         };
         self.publish(Some(server), kind, data);
+    }
+}
+
+impl SessionRecord {
+    /// A server's tools are the session's from now on; perhaps in the place of another of its name.
+    pub(crate) fn tell_added(&self, server: &ServerRecord, replaces: bool) {
+        self.publish(Some(server), EventKind::ServerAdded, vec![("replaces", replaces.into())]);
+    }
+
+    /// A server's tools are not the session's any more.
+    pub(crate) fn tell_removed(&self, server: &ServerRecord) {
+        self.publish(Some(server), EventKind::ServerRemoved, Fields::new());
     }
 }
 

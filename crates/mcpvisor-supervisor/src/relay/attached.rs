@@ -8,6 +8,7 @@
 //! Answers and notifications are written by whoever reads them from a server. A client that takes nothing fills its queue and nobody
 //! waits for it: first it is not read any more, then it is cut. `docs/shared.md` has the rules.
 mod errands;
+mod faces;
 mod out;
 mod up;
 
@@ -20,7 +21,7 @@ use errands::Catalogues;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_mcp::endpoint::{CallKey, Ended, Endpoint, Face, Reply, Todo, Todos};
-use mcpvisor_mcp::peer::{Asked, Told};
+use mcpvisor_mcp::peer::{Asked, Forward, Told};
 use mcpvisor_mcp::relay::Because;
 use mcpvisor_mcp::splice::Span;
 use mcpvisor_mcp::{Answer, Negotiated};
@@ -44,10 +45,12 @@ pub(crate) struct Slot {
 pub(crate) struct Attached {
     record: Arc<SessionRecord>,
     endpoint: Mutex<Endpoint<Permit>>,
-    /// The servers behind the endpoint, in its order.
-    servers: Vec<Arc<ServerRecord>>,
     /// Until it has gone.
     presence: Mutex<Option<Presence>>,
+    /// The servers behind the endpoint, in its order. Its lock is taken before the endpoint's.
+    faces: Mutex<Vec<Option<Seen>>>,
+    /// The one server that the client wants, if it is one.
+    only: Option<ServerName>,
     out: Out,
     errands: Mutex<HashMap<CallKey, AbortHandle>>,
     catalogues: Catalogues,
@@ -57,6 +60,14 @@ pub(crate) struct Attached {
     left: watch::Sender<Left>,
     /// The client ended before the session did: once one of them has ended.
     client_first: OnceLock<bool>,
+}
+
+/// A server behind the endpoint.
+#[derive(Clone)]
+struct Seen {
+    record: Arc<ServerRecord>,
+    /// It is asked nothing more, and may still answer.
+    left: bool,
 }
 
 /// How far a client has come.
@@ -113,25 +124,26 @@ impl Slot {
             return Err(Refused::HasClient);
         }
         let presence = record.gate.enter().map_err(|_| Refused::Closing)?;
-        let servers: Vec<Arc<ServerRecord>> = record
-            .servers
+        let members = record.roster.members();
+        let servers: Vec<Arc<ServerRecord>> = members
             .iter()
             .filter(|server| {
                 server.spec.mode == Mode::Shared && only.is_none_or(|only| server.spec.name == *only)
             })
             .cloned()
             .collect();
-        let faces = servers.iter().map(|server| Face {
-            name: server.spec.name.as_str().into(),
-            negotiated: server.connection().and_then(|connection| connection.negotiated()),
+        let faces = servers.iter().map(|server| {
+            let negotiated = server.connection().and_then(|connection| connection.negotiated());
+            Face::new(server.spec.name.as_str().into(), negotiated)
         });
         let most_line = servers.iter().map(|server| server.spec.max_line).max().unwrap_or(64 << 20);
         let Client { stdin, stdout, one_socket, first, greeting } = client;
         let attached = Arc::new(Attached {
             endpoint: Mutex::new(Endpoint::new(faces.collect(), record.prefix, MOST_CALLS)),
             record: Arc::clone(record),
-            servers,
             presence: Mutex::new(Some(presence)),
+            faces: Mutex::new(servers.into_iter().map(|record| Some(Seen { record, left: false })).collect()),
+            only: only.cloned(),
             out: Out::new(stdout, most_line),
             errands: Mutex::default(),
             catalogues: Catalogues::default(),
@@ -179,18 +191,12 @@ impl Attached {
             match todo {
                 Todo::Say(line) => self.out.push(line),
                 Todo::Ask { call, server, forward } => {
-                    let connection = self.servers[server].connection();
-                    let sent = connection
-                        .as_ref()
-                        .ok_or(CallError::ServerExited)
-                        .and_then(|connection| connection.forward(self, call, &forward));
-                    self.asked_server(call, server, connection.as_ref(), sent);
-                    touch(touched, connection);
+                    self.ask(call, server, &forward, touched);
                 }
                 Todo::Errand { call, errand } => self.errand(call, errand, touched),
                 Todo::Cancel { call, at, said } => self.cancel(call, at, said.as_ref()),
                 Todo::Write { server, line, instead } => {
-                    let connection = self.servers[server].connection();
+                    let connection = self.server(server).and_then(|server| server.connection());
                     if let Some(connection) = &connection {
                         connection.tell(line, instead);
                     }
@@ -200,6 +206,37 @@ impl Attached {
             }
         }
         self.tell_if_quiet();
+    }
+
+    /// Passes a call on to a server. Where that is asked nothing more, since another stands in its place, the call is that one's: it was
+    /// certainly not written.
+    fn ask(
+        self: &Arc<Self>,
+        call: CallKey,
+        mut server: usize,
+        forward: &Forward<'_>,
+        touched: &mut Vec<Connection>,
+    ) {
+        let mut connection = self.server(server).and_then(|server| server.connection());
+        let mut sent = self.forward(call, connection.as_ref(), forward);
+        if matches!(sent, Err(CallError::Leaving(_)))
+            && let Some(other) = self.successor(server)
+        {
+            server = other;
+            connection = self.server(server).and_then(|server| server.connection());
+            sent = self.forward(call, connection.as_ref(), forward);
+        }
+        self.asked_server(call, server, connection.as_ref(), sent);
+        touch(touched, connection);
+    }
+
+    fn forward(
+        self: &Arc<Self>,
+        call: CallKey,
+        connection: Option<&Connection>,
+        forward: &Forward<'_>,
+    ) -> Result<mcpvisor_mcp::RequestNumber, CallError> {
+        connection.ok_or(CallError::ServerExited)?.forward(self, call, forward)
     }
 
     /// Tells the endpoint how it went to pass a call on.
@@ -235,7 +272,7 @@ impl Attached {
             errand.abort();
         }
         for (server, number) in at {
-            if let Some(connection) = self.servers[server].any_connection() {
+            if let Some(connection) = self.server(server).and_then(|server| server.any_connection()) {
                 connection.cancel(number, said.cloned());
             }
         }
@@ -248,7 +285,7 @@ impl Attached {
         method: &'static str,
         params: serde_json::Map<String, serde_json::Value>,
     ) {
-        let Some(connection) = self.servers[server].connection() else { return };
+        let Some(connection) = self.server(server).and_then(|server| server.connection()) else { return };
         tokio::spawn(async move {
             if let Err(error) = connection.ask(method, &params).await {
                 tracing::debug!(method, %error, "a server did not take what it was told again");
@@ -258,7 +295,13 @@ impl Attached {
 
     /// The endpoint's number of a server of the session.
     fn face(&self, server: usize) -> Option<usize> {
-        self.servers.iter().position(|known| known.index == server)
+        let is_it = |seen: &Option<Seen>| seen.as_ref().is_some_and(|seen| seen.record.index == server);
+        lock(&self.faces).iter().position(is_it)
+    }
+
+    /// The server of this number.
+    fn server(&self, face: usize) -> Option<Arc<ServerRecord>> {
+        lock(&self.faces).get(face)?.as_ref().map(|seen| Arc::clone(&seen.record))
     }
 
     /// A server has answered.
@@ -324,7 +367,7 @@ impl Attached {
     pub(crate) fn settle(&self) {
         let lines = self.endpoint().settle_asked(Because::Settled);
         for (server, line) in lines {
-            if let Some(connection) = self.servers[server].any_connection() {
+            if let Some(connection) = self.server(server).and_then(|server| server.any_connection()) {
                 connection.tell(line, None);
                 connection.flush();
             }
@@ -432,6 +475,7 @@ fn because(error: &CallError) -> Because {
     match error {
         CallError::Settled(_) => Because::Settled,
         CallError::Overloaded => Because::Overloaded,
+        CallError::Leaving(_) | CallError::LeftUnanswered(_) => Because::ServerLeaves,
         _ => Because::ServerExited,
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct State {
     pub(super) outbox: Outbox,
     /// Why no request is taken any more.
     over: Option<CallError>,
+    /// Told once nothing is pending any more.
+    on_quiet: Option<Box<dyn FnOnce() + Send>>,
     lists: [List; ListKind::ALL.len()],
     /// The server says when its lists change.
     tells_changes: bool,
@@ -106,6 +108,7 @@ impl Shared {
                 outbox: Outbox::new(stdin, options.max_queued_lines, options.max_queued_bytes)
                     .noting(frames.clone()),
                 over: None,
+                on_quiet: None,
                 lists: Default::default(),
                 tells_changes: false,
                 own: None,
@@ -216,11 +219,15 @@ impl Shared {
 
     /// Gives the lock back, and tells those whose requests have failed under it.
     pub(super) fn unlock(&self, mut state: MutexGuard<'_, State>) {
-        if state.failed.is_empty() {
+        let quiet = if state.is_quiet() { state.on_quiet.take() } else { None };
+        if state.failed.is_empty() && quiet.is_none() {
             return;
         }
         let failed = std::mem::take(&mut state.failed);
         drop(state);
+        if let Some(quiet) = quiet {
+            quiet();
+        }
         for (waiter, error) in failed {
             match waiter {
                 Waiter::Caller(waiter, _) => drop(waiter.send(Err(error))),
@@ -381,19 +388,28 @@ impl Shared {
         self.unlock(state);
     }
 
-    pub(super) fn settle(&self, reason: &Arc<str>) -> usize {
+    pub(super) fn retire(&self, error: CallError, on_quiet: Box<dyn FnOnce() + Send>) {
         let mut state = lock(&self.state);
-        state.over.get_or_insert_with(|| CallError::Settled(reason.clone()));
+        state.over.get_or_insert(error);
+        state.on_quiet.get_or_insert(on_quiet);
+        self.unlock(state);
+    }
+
+    /// `error` is that of each call, and of all that come.
+    pub(super) fn settle(&self, error: &CallError) -> usize {
+        let reason: Arc<str> = error.to_string().into();
+        let mut state = lock(&self.state);
+        state.over.get_or_insert_with(|| error.clone());
         let own = state.own.take();
         let mut count = 0;
-        for cancelled in state.peer.settle(reason) {
+        for cancelled in state.peer.settle(&reason) {
             if !state.outbox.withdraw(cancelled.number) {
                 state.outbox.push(cancelled.line, None);
             }
             count += usize::from(own != Some(cancelled.number));
-            state.failed.push((cancelled.token, CallError::Settled(reason.clone())));
+            state.failed.push((cancelled.token, error.clone()));
         }
-        self.handshake_over(Err(HandshakeError::Settled(reason.clone())));
+        self.handshake_over(Err(HandshakeError::Settled(reason)));
         self.write(&mut state);
         self.unlock(state);
         count
@@ -454,6 +470,11 @@ impl Shared {
 }
 
 impl State {
+    /// Nothing is pending but the daemon's own subscription.
+    fn is_quiet(&self) -> bool {
+        self.peer.in_flight() == usize::from(self.own.is_some())
+    }
+
     /// Writes what fits. The pipe, if it is full.
     pub(super) fn flush(&mut self) -> Option<End> {
         match self.outbox.flush() {

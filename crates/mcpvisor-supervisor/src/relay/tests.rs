@@ -31,7 +31,7 @@ type Outcome = Result<Box<RawValue>, CallError>;
 
 fn spawn_call(connection: &Connection, name: &'static str) -> tokio::task::JoinHandle<Outcome> {
     let connection = connection.clone();
-    tokio::spawn(async move { connection.call_tool(name, None, None).await })
+    tokio::spawn(async move { connection.call_tool(name, &mut None, None).await })
 }
 
 fn text(outcome: &Outcome) -> String {

@@ -104,7 +104,7 @@ impl Supervisor {
     /// Resolves when the clients of an ended session have everything that was for them.
     pub async fn delivered(&self, session: SessionId) {
         let Some(record) = self.core.record(session) else { return };
-        for server in &record.servers {
+        for server in record.servers().iter() {
             let relay = server.live().delivering.clone();
             if let Some(relay) = relay {
                 relay.delivered().await;
@@ -210,19 +210,19 @@ fn client(streams: AttachStreams) -> io::Result<Client> {
 }
 
 /// The exclusive server that is meant; where none is named, the only one.
-fn which<'a>(record: &'a SessionRecord, name: Option<&ServerName>) -> Result<&'a Arc<ServerRecord>, Failure> {
+fn which(record: &SessionRecord, name: Option<&ServerName>) -> Result<Arc<ServerRecord>, Failure> {
     let server = match name {
         Some(name) => record
             .server(name)
             .ok_or_else(|| Failure::Invalid(format!("the session has no server {name}")))?,
-        None => match record.servers.as_slice() {
-            [only] => only,
+        None => match &*record.roster.members() {
+            [only] => Arc::clone(only),
             _ => return Err(Failure::Invalid("the session has several servers: say which".to_owned())),
         },
     };
     let name = &server.spec.name;
     let why = match server.spec.mode {
-        Mode::Exclusive => return Ok(server),
+        Mode::Exclusive => return Ok(Arc::clone(&server)),
         Mode::Shared => "is shared: the daemon speaks to it, and no client alone can",
         Mode::Direct => "is direct: it was born with its client's streams",
     };
@@ -247,9 +247,14 @@ fn shared(record: &SessionRecord, name: Option<&ServerName>) -> Result<(), Failu
             let server = record.server(name);
             let server =
                 server.ok_or_else(|| Failure::Invalid(format!("the session has no server {name}")))?;
-            why(server).map_or(Ok(()), Err)
+            why(&server).map_or(Ok(()), Err)
         }
-        None if record.servers.iter().any(|server| server.spec.mode == Mode::Shared) => Ok(()),
-        None => record.servers.iter().find_map(|server| why(server)).map_or(Ok(()), Err),
+        None => {
+            let members = record.roster.members();
+            if members.iter().any(|server| server.spec.mode == Mode::Shared) {
+                return Ok(());
+            }
+            members.iter().find_map(|server| why(server)).map_or(Ok(()), Err)
+        }
     }
 }

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// How long an exit may follow the end of the output and still be told with it.
 const EXIT_FOLLOWS: Duration = Duration::from_millis(200);
 
+/// How often a call looks for a server that is not just leaving.
+const MOST_LOOKS: usize = 4;
+
 /// Hears the parameters of each `notifications/progress` of a call, as they came. Must not block.
 pub type Progress = Arc<dyn Fn(&RawValue) + Send + Sync>;
 
@@ -30,8 +33,11 @@ impl Supervisor {
             let why = "no byte of a direct session passes through the daemon: it has no tools and no calls";
             return Err(Failure::Unsupported(why.to_owned()));
         }
-        if record.servers.iter().all(|server| server.spec.mode == Mode::Exclusive) {
-            return Err(exclusive(&record.servers[0].spec.name));
+        let members = record.roster.members();
+        if let Some(first) = members.first()
+            && members.iter().all(|server| server.spec.mode == Mode::Exclusive)
+        {
+            return Err(exclusive(&first.spec.name));
         }
         let state = record.live().state;
         if state == SessionState::Quarantined {
@@ -45,8 +51,9 @@ impl Supervisor {
     }
 
     async fn catalogue(&self, record: &SessionRecord) -> Result<Catalogue, Failure> {
-        let mut servers = Vec::with_capacity(record.servers.len());
-        for server in &record.servers {
+        let members = record.roster.members();
+        let mut servers = Vec::with_capacity(members.len());
+        for server in members.iter() {
             let listed = match server.connection() {
                 Some(connection) => connection.items(ListKind::Tools).await,
                 None => Err(CallError::ServerExited),
@@ -54,7 +61,12 @@ impl Supervisor {
             // The names of one that does not run stay its own: it may be started again.
             let items = match listed {
                 Ok(items) => Some(items),
-                Err(CallError::ServerExited | CallError::NotReady) => server.last_items(ListKind::Tools),
+                Err(
+                    CallError::ServerExited
+                    | CallError::NotReady
+                    | CallError::Leaving(_)
+                    | CallError::LeftUnanswered(_),
+                ) => server.last_items(ListKind::Tools),
                 Err(error) => return Err(call_failure(error, &server.spec.name, record)),
             };
             servers
@@ -65,7 +77,8 @@ impl Supervisor {
 
     /// Its shared servers that can't be called now.
     fn down(&self, record: &SessionRecord) -> Vec<Down> {
-        let servers = record.servers.iter().filter(|server| server.spec.mode == Mode::Shared);
+        let members = record.roster.members();
+        let servers = members.iter().filter(|server| server.spec.mode == Mode::Shared);
         let down = servers.filter(|server| server.connection().is_none());
         down.map(|server| server.down(self.core.clock)).collect()
     }
@@ -78,8 +91,9 @@ impl Supervisor {
         let record = self.callable(target).await?;
         let _permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
         let catalogue = self.catalogue(&record).await?;
+        let members = record.roster.members();
         let view = |(name, owned): (&str, &mcpvisor_mcp::catalogue::Owned)| {
-            let server = record.servers.iter().find(|server| server.spec.name.as_str() == &*owned.server)?;
+            let server = members.iter().find(|server| server.spec.name.as_str() == &*owned.server)?;
             server.connection()?;
             let server = server.spec.name.clone();
             Some(ToolView { name: name.to_owned(), server, raw: Arc::clone(&owned.item.raw) })
@@ -121,11 +135,71 @@ impl Supervisor {
         let record = self.callable(target).await?;
         let permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
         count(&self.core.counters.calls);
-        let (name, tool) = match server {
-            Some(server) => (server.as_str().to_owned(), tool),
+        let mut arguments = arguments;
+        // A server that leaves just now refuses what it was not asked before: another may stand in its place.
+        let mut looks = 0;
+        let (server, answer) = loop {
+            let (name, tool) = self.owner(&record, server.as_ref(), &tool).await?;
+            let members = record.roster.members();
+            let Some(server) = members.iter().find(|server| server.spec.name.as_str() == name) else {
+                return Err(Failure::Invalid(format!("the session has no server {name}")));
+            };
+            if server.spec.mode == Mode::Exclusive {
+                permit.withdraw();
+                return Err(exclusive(&server.spec.name));
+            }
+            let Some(connection) = server.connection() else {
+                permit.withdraw();
+                let (exit, stderr_tail) = (server.exit(), server.stderr_tail(CALL_TAIL));
+                return Err(Failure::ServerDown { down: server.down(self.core.clock), exit, stderr_tail });
+            };
+            let answer = connection.call_tool(&tool, &mut arguments, progress.clone()).await;
+            looks += 1;
+            if matches!(answer, Err(CallError::Leaving(_))) && looks < MOST_LOOKS {
+                continue;
+            }
+            break (Arc::clone(server), answer);
+        };
+        let owner = &server.spec.name;
+        let answer = answer.and_then(|result| {
+            check_result(&result).map_err(|error| CallError::BadAnswer(error.to_string()))?;
+            Ok(result)
+        });
+        match answer {
+            Ok(result) => {
+                permit.finish();
+                Ok(result)
+            }
+            Err(CallError::Settled(_)) => {
+                permit.cancel();
+                Err(Failure::SessionClosing { session: record.id })
+            }
+            Err(error @ CallError::LeftUnanswered(_)) => {
+                permit.cancel();
+                Err(call_failure(error, owner, &record))
+            }
+            Err(error) => {
+                permit.finish();
+                if matches!(error, CallError::ServerExited) {
+                    exit_is_known(&record, owner).await;
+                }
+                Err(call_failure(error, owner, &record))
+            }
+        }
+    }
+
+    /// Whose a tool is, and its name there.
+    async fn owner(
+        &self,
+        record: &SessionRecord,
+        server: Option<&ServerName>,
+        tool: &str,
+    ) -> Result<(String, String), Failure> {
+        Ok(match server {
+            Some(server) => (server.as_str().to_owned(), tool.to_owned()),
             None => {
-                let catalogue = self.catalogue(&record).await?;
-                match catalogue.find(&tool) {
+                let catalogue = self.catalogue(record).await?;
+                match catalogue.find(tool) {
                     Meaning::One(owned) => (owned.server.to_string(), owned.item.name),
                     Meaning::Ambiguous(names) => {
                         let text = format!(
@@ -145,7 +219,7 @@ impl Supervisor {
                             text.push_str(&format!(": it is published as {}", published.join(" and ")));
                         }
                         let down: Vec<String> =
-                            self.down(&record).iter().map(|down| down.server.to_string()).collect();
+                            self.down(record).iter().map(|down| down.server.to_string()).collect();
                         if !down.is_empty() {
                             text.push_str(&format!(
                                 ", as far as is known of {}, which does not run",
@@ -156,41 +230,7 @@ impl Supervisor {
                     }
                 }
             }
-        };
-        let Some(server) = record.servers.iter().find(|server| server.spec.name.as_str() == name) else {
-            return Err(Failure::Invalid(format!("the session has no server {name}")));
-        };
-        let owner = &server.spec.name;
-        if server.spec.mode == Mode::Exclusive {
-            permit.withdraw();
-            return Err(exclusive(owner));
-        }
-        let Some(connection) = server.connection() else {
-            permit.withdraw();
-            let (exit, stderr_tail) = (server.exit(), server.stderr_tail(CALL_TAIL));
-            return Err(Failure::ServerDown { down: server.down(self.core.clock), exit, stderr_tail });
-        };
-        let answer = connection.call_tool(&tool, arguments, progress).await.and_then(|result| {
-            check_result(&result).map_err(|error| CallError::BadAnswer(error.to_string()))?;
-            Ok(result)
-        });
-        match answer {
-            Ok(result) => {
-                permit.finish();
-                Ok(result)
-            }
-            Err(CallError::Settled(_)) => {
-                permit.cancel();
-                Err(Failure::SessionClosing { session: record.id })
-            }
-            Err(error) => {
-                permit.finish();
-                if matches!(error, CallError::ServerExited) {
-                    exit_is_known(&record, owner).await;
-                }
-                Err(call_failure(error, owner, &record))
-            }
-        }
+        })
     }
 }
 

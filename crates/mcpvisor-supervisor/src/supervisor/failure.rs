@@ -34,7 +34,7 @@ pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Fail
         }
         Refusal::Broken(broken) => {
             let of_spec = |record: &SessionRecord| {
-                record.servers.iter().find(|server| server.digest == broken.spec).cloned()
+                record.servers().iter().find(|server| server.digest == broken.spec).cloned()
             };
             let server = record.and_then(of_spec);
             let failure = server.as_ref().and_then(|server| server.live().failure.clone()).map(Box::new);
@@ -75,6 +75,10 @@ pub(super) fn call_failure(error: CallError, server: &ServerName, record: &Sessi
                 None => (None, String::new(), [].into()),
             };
             Failure::ServerExited { server: server.clone(), exit, stderr_tail, frames }
+        }
+        CallError::Leaving(reason) => Failure::ServerLeft { server: server.clone(), reason, asked: false },
+        CallError::LeftUnanswered(reason) => {
+            Failure::ServerLeft { server: server.clone(), reason, asked: true }
         }
         // The server's fault, and not the caller's.
         error => Failure::Unsupported(error.to_string()),

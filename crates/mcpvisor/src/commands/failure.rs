@@ -4,7 +4,7 @@ use crate::render::certificate::{exit_text, indent, stderr_tail};
 use crate::render::style::Style;
 use crate::render::{escape, frames, output};
 use mcpvisor_control::blocking;
-use mcpvisor_control::results::Exit;
+use mcpvisor_control::results::{Exit, RemainingProcess};
 use mcpvisor_control::socket::NoDaemon;
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use serde::{Deserialize, Serialize};
@@ -208,6 +208,8 @@ fn longer(doing: &str) -> String {
     let meanwhile = match doing.split(' ').next() {
         Some("open") => "; an open that was given up is undone",
         Some("close" | "kill") => "; the teardown goes on all the same",
+        Some("add") => "; an add that was given up is undone",
+        Some("remove" | "restart") => "; it goes on all the same",
         Some("call") => "; the call was cancelled at its server, which may have done it",
         _ => "",
     };
@@ -221,6 +223,10 @@ fn details(error: &ErrorObject) -> String {
     let exit = error.detail("exit").and_then(|exit| serde_json::from_value::<Exit>(exit.clone()).ok());
     if let (Some(server), Some(exit)) = (text("server"), exit) {
         details += &format!("server {} ended with {}\n", escape::line(server), exit_text(&exit));
+    }
+    let left = error.detail("remaining").and_then(|left| Vec::<RemainingProcess>::deserialize(left).ok());
+    for process in left.unwrap_or_default() {
+        details += &format!("still alive: {} {}\n", process.pid, escape::line(&process.command));
     }
     if let Some(tail) = text("stderr_tail").filter(|tail| !tail.is_empty()) {
         details += &stderr_tail(tail);

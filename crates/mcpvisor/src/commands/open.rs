@@ -9,7 +9,7 @@ use mcpvisor_control::params::{Goal, ServerDefinition, SessionOpen, SessionWait}
 use mcpvisor_control::results::{CloseReport, Opened, SessionState};
 use mcpvisor_control::{Lease, ServerName, Text};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) fn open(args: &OpenArgs, globals: &Globals) -> Done {
     let doing = match &args.key {
@@ -107,7 +107,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         .into_iter()
         .map(|variable| text(doing, variable))
         .collect::<Result<_, _>>()?;
-    params.cwd = Some(text(doing, directory(args)?.into())?);
+    params.cwd = Some(text(doing, directory(args.cwd.as_deref())?.into())?);
     params.umask = here.umask;
     params.nice = here.nice;
     params.ignored_signals = here.ignored_signals;
@@ -134,17 +134,19 @@ fn servers(doing: &str, args: &OpenArgs) -> Result<Vec<ServerDefinition>, Failur
     Ok(servers)
 }
 
-fn directory(args: &OpenArgs) -> Result<PathBuf, Failure> {
+/// The directory of a client's own commands.
+pub(super) fn directory(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let here = std::env::current_dir().map_err(|error| {
         Failure::other("find the current directory", format!("{error}; name one with `--cwd`"))
     });
-    match &args.cwd {
-        Some(dir) if dir.is_absolute() => Ok(dir.clone()),
+    match named {
+        Some(dir) if dir.is_absolute() => Ok(dir.to_owned()),
         Some(dir) => Ok(here?.join(dir)),
         None => here,
     }
 }
 
-fn text(doing: &str, text: OsString) -> Result<Text, Failure> {
+/// What a request carries.
+pub(super) fn text(doing: &str, text: OsString) -> Result<Text, Failure> {
     Text::new(text).map_err(|error| Failure::usage(doing, error.to_string()))
 }

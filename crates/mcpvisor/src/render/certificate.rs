@@ -5,7 +5,8 @@ use super::style::Style;
 use super::table::table;
 use super::units;
 use mcpvisor_control::results::{
-    CloseOutcome, CloseReason, CloseReport, EndedProcess, EndedServer, Exit, Proof, Stage, StartFailure,
+    CloseOutcome, CloseReason, CloseReport, EndedProcess, EndedServer, Exit, Proof, ServerRemoved, Stage,
+    StartFailure,
 };
 
 /// The whole certificate, some lines of text.
@@ -40,6 +41,21 @@ pub(crate) fn certificate(report: &CloseReport, style: Style) -> String {
     text
 }
 
+/// `server remove`.
+pub(crate) fn removed_server(removed: &ServerRemoved, style: Style) -> String {
+    let name = style.strong(&format!("{}/{}", removed.key, removed.server.name));
+    format!("{name} {}: {}\n", style.good("removed"), proven(Some(removed.proof)))
+        + &ended_server(&removed.server, style)
+}
+
+fn proven(proof: Option<Proof>) -> &'static str {
+    match proof {
+        Some(Proof::Cgroup) => "nothing is left, by proof of its empty control groups",
+        Some(Proof::Keeper) => "nothing is left, by proof of its keepers that have no child any more",
+        _ => "nothing was found of it, but that is not proven",
+    }
+}
+
 fn head(report: &CloseReport, style: Style) -> String {
     let name = match report.generation {
         Some(generation) => format!("{}@{generation}", report.key),
@@ -49,12 +65,7 @@ fn head(report: &CloseReport, style: Style) -> String {
     let took = report.duration_ms.map(|ms| format!(" in {}", units::millis(ms))).unwrap_or_default();
     match report.outcome {
         CloseOutcome::Closed => {
-            let proof = match report.proof {
-                Some(Proof::Cgroup) => "nothing is left, by proof of its empty control groups",
-                Some(Proof::Keeper) => "nothing is left, by proof of its keepers that have no child any more",
-                _ => "nothing was found of it, but that is not proven",
-            };
-            format!("{name} {}{took}: {proof}", style.good("closed"))
+            format!("{name} {}{took}: {}", style.good("closed"), proven(report.proof))
         }
         CloseOutcome::Quarantined => {
             format!(

@@ -5,6 +5,7 @@ use super::frames;
 use super::style::Style;
 use super::table::{or_none, table};
 use super::units::{bytes, count, span};
+use mcpvisor_control::SessionKey;
 use mcpvisor_control::results::{Frame, Process, Server, Session, SessionState, Status};
 
 fn state(session: SessionState, style: Style) -> String {
@@ -77,8 +78,20 @@ pub(crate) fn session(session: &Session, style: Style) -> String {
     for fact in facts {
         text += &format!("  {fact}\n");
     }
+    text += &indent(&servers(session.servers.iter(), style));
+    let told = session.failure.as_ref().map(|failure| &failure.server);
+    for server in &session.servers {
+        text += &remarks(server, told == Some(&server.name));
+        if let Some(frames) = &server.frames {
+            text += &last_frames(server, frames, style);
+        }
+    }
+    text
+}
+
+fn servers<'a>(servers: impl Iterator<Item = &'a Server>, style: Style) -> String {
     let header = ["SERVER", "STATE", "MODE", "PID", "TOOLS", "IN FLIGHT", "RESTARTS", "PROTOCOL"];
-    let rows = session.servers.iter().map(|server| {
+    let rows = servers.map(|server| {
         vec![
             server.name.to_string(),
             server.state.to_string(),
@@ -90,15 +103,13 @@ pub(crate) fn session(session: &Session, style: Style) -> String {
             or_none(server.protocol.as_ref()),
         ]
     });
-    text += &indent(&table(style, &header, rows));
-    let told = session.failure.as_ref().map(|failure| &failure.server);
-    for server in &session.servers {
-        text += &remarks(server, told == Some(&server.name));
-        if let Some(frames) = &server.frames {
-            text += &last_frames(server, frames, style);
-        }
-    }
-    text
+    table(style, &header, rows)
+}
+
+/// `server add` and `server restart`.
+pub(crate) fn changed_server(key: &SessionKey, server: &Server, done: &str, style: Style) -> String {
+    let text = format!("{key}/{} {}\n", style.strong(server.name.as_str()), style.good(done));
+    text + &indent(&servers(std::iter::once(server), style))
 }
 
 /// Those that are kept, and of a session that has ended those of its failure.
@@ -115,6 +126,9 @@ fn last_frames(server: &Server, kept: &[Frame], style: Style) -> String {
 /// What a server waits for and what went wrong with it.
 fn remarks(server: &Server, failure_is_told: bool) -> String {
     let mut text = String::new();
+    if server.aside {
+        text += &format!("  {} is being added or removed: its tools are not the session's\n", server.name);
+    }
     if let Some(waits) = &server.waits_for {
         let left =
             waits.left_ms.map(|ms| format!(", {} left", span(ms as f64 / 1_000.0))).unwrap_or_default();

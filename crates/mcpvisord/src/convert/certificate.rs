@@ -18,12 +18,21 @@ pub(crate) fn close_report(certificate: &Certificate) -> results::CloseReport {
         reason: Some(reason(certificate.reason)),
         drained: certificate.drained.map(drained),
         duration_ms: Some(exact_milliseconds(certificate.duration)),
-        servers: certificate.servers.iter().map(server).collect(),
+        servers: certificate.servers.iter().map(ended_server).collect(),
         remaining: remaining(&certificate.remaining),
         acknowledged_after_us: certificate
             .acknowledged_after
             .map(|span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
         failure: certificate.failure.as_ref().map(start_failure),
+    }
+}
+
+/// By what it is known that nothing is left.
+pub(crate) fn proof(proof: Proof) -> results::Proof {
+    match proof {
+        Proof::Cgroup => results::Proof::Cgroup,
+        Proof::Keeper => results::Proof::Keeper,
+        Proof::None => results::Proof::None,
     }
 }
 
@@ -45,7 +54,8 @@ pub(crate) fn waited(waited: &Waited) -> results::Waited {
     }
 }
 
-fn server(certificate: &ServerCertificate) -> results::EndedServer {
+/// One server's part.
+pub(crate) fn ended_server(certificate: &ServerCertificate) -> results::EndedServer {
     results::EndedServer {
         name: names::server(&certificate.name),
         stage: stage(certificate.stage),
@@ -95,14 +105,6 @@ pub(super) fn outcome(outcome: Outcome) -> results::CloseOutcome {
         Outcome::Closed => results::CloseOutcome::Closed,
         Outcome::Quarantined => results::CloseOutcome::Quarantined,
         Outcome::Stopping => results::CloseOutcome::Stopping,
-    }
-}
-
-pub(super) fn proof(proof: Proof) -> results::Proof {
-    match proof {
-        Proof::Cgroup => results::Proof::Cgroup,
-        Proof::Keeper => results::Proof::Keeper,
-        Proof::None => results::Proof::None,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Why a request was not done: kind, message, details, mend.
-use super::certificate::{exit, start_failure};
+use super::certificate::{exit, remaining, start_failure};
 use super::frame::frames;
 use super::{count, milliseconds, names};
 use mcpvisor_control::results::Exit;
@@ -177,6 +177,36 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
                 None => object,
             }
         }
+        Failure::ServerLeft { server, reason, asked } => {
+            let end = if asked { ", and had not answered" } else { "" };
+            ErrorObject::new(ErrorKind::ServerExited, format!("server {server} {reason}{end}"))
+                .with("server", names::server(&server))
+        }
+        Failure::ServerExists { server } => ErrorObject::new(
+            ErrorKind::ServerExists,
+            format!("{named} has a server {server} already, though it may be one that is being removed"),
+        )
+        .with("server", names::server(&server))
+        .with("help", "remove it first, or take another name"),
+        Failure::ServerBusy { server } => ErrorObject::new(
+            ErrorKind::ServerBusy,
+            format!("server {server} of {named} is being changed by another request"),
+        )
+        .with("server", names::server(&server)),
+        Failure::ServerFailed { session, server, failure } => {
+            let timeout = failure.as_ref().is_some_and(|failure| failure.cause == "timeout");
+            let kind = if timeout { ErrorKind::StartTimeout } else { ErrorKind::StartFailed };
+            started(of(kind, format!("server {server} could not be started"), session), failure)
+                .with("server", names::server(&server))
+        }
+        Failure::ServerQuarantined { session, server, remaining: left } => of(
+            ErrorKind::Quarantined,
+            format!("processes of server {server} could not be killed; it is none of the session's any more"),
+            session,
+        )
+        .with("server", names::server(&server))
+        .with("remaining", remaining(&left))
+        .with("help", "`mcpvisor server remove` tries again"),
         Failure::Unsupported(why) => ErrorObject::new(ErrorKind::Unsupported, why),
         Failure::Invalid(why) => ErrorObject::new(ErrorKind::InvalidRequest, why),
         Failure::Overloaded => ErrorObject::new(ErrorKind::Overloaded, "too many calls are in flight"),

@@ -44,10 +44,12 @@ pub(super) fn server_state(state: ServerState) -> results::ServerState {
     }
 }
 
-fn server(view: &ServerView) -> results::Server {
+/// A server.
+pub(crate) fn server(view: &ServerView) -> results::Server {
     results::Server {
         name: names::server(&view.name),
         state: server_state(view.state),
+        aside: !view.member,
         mode: match view.mode {
             Mode::Shared => results::ServerMode::Shared,
             Mode::Exclusive => results::ServerMode::Exclusive,
@@ -71,7 +73,8 @@ fn server(view: &ServerView) -> results::Server {
     }
 }
 
-pub(super) fn state(state: SessionState) -> results::SessionState {
+/// A session's state.
+pub(crate) fn state(state: SessionState) -> results::SessionState {
     match state {
         SessionState::Starting => results::SessionState::Starting,
         SessionState::Ready => results::SessionState::Ready,

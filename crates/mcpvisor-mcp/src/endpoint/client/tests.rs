@@ -13,7 +13,7 @@ fn endpoint(era: Era, protocol: &str, servers: usize) -> Endpoint<()> {
         server: None,
         raw: Arc::from(raw),
     };
-    let face = |n: usize| Face { name: format!("s{n}").into(), negotiated: Some(negotiated.clone()) };
+    let face = |n: usize| Face::new(format!("s{n}").into(), Some(negotiated.clone()));
     Endpoint::new((0..servers).map(face).collect(), Prefix::Never, 10)
 }
 

@@ -65,16 +65,22 @@ impl Attached {
         errands.insert(call, task.abort_handle());
     }
 
-    /// The servers that speak as the client does, and run.
-    fn usable(&self) -> Vec<(usize, Connection)> {
-        let usable: Vec<usize> = self.endpoint().usable().collect();
-        usable.into_iter().filter_map(|face| Some((face, self.servers[face].connection()?))).collect()
-    }
-
     /// The last lists of those that do not run: the names in them stay theirs, since they may be started again.
     fn last_lists(&self, kind: ListKind) -> Lists {
-        let down = self.servers.iter().enumerate().filter(|(_, server)| server.connection().is_none());
+        let down = self.present().into_iter().filter(|(_, server)| server.connection().is_none());
         down.filter_map(|(face, server)| Some((face, server.last_items(kind)?))).collect()
+    }
+
+    /// What one that is just leaving has: another may stand in its place.
+    fn last_list(&self, face: usize, kind: ListKind) -> Option<(usize, Arc<[Item]>)> {
+        Some((face, self.server(face)?.last_items(kind)?))
+    }
+
+    /// In the order in which names are theirs.
+    fn in_order(&self, mut lists: Lists) -> Lists {
+        // One that has left meanwhile may have been replaced: its names are looked up once more.
+        lists.sort_by_key(|(face, _)| self.server(*face).map(|server| (server.rank, server.index)));
+        lists
     }
 
     /// Each server's list, asked for side by side. One that can't be had, or not in time, is left out, which is logged.
@@ -92,10 +98,14 @@ impl Attached {
         let mut lists = self.last_lists(kind);
         while let Some(listed) = asked.join_next().await {
             let Ok((face, items)) = listed else { continue };
-            let server = &self.servers[face].spec.name;
+            let Some(server) = self.server(face) else { continue };
+            let server = &server.spec.name;
             match items {
                 Ok(Ok(items)) => lists.push((face, items)),
                 Ok(Err(error @ CallError::Settled(_))) => return Err(error),
+                Ok(Err(CallError::Leaving(_) | CallError::LeftUnanswered(_))) => {
+                    lists.extend(self.last_list(face, kind));
+                }
                 Ok(Err(error)) => {
                     tracing::warn!(%server, %error, "{} of a server is left out", kind.method());
                 }
@@ -104,8 +114,7 @@ impl Attached {
                 }
             }
         }
-        lists.sort_unstable_by_key(|(face, _)| *face);
-        Ok(lists)
+        Ok(self.in_order(lists))
     }
 
     /// The lists where all are known.
@@ -114,19 +123,19 @@ impl Attached {
             Ok(Some(items)) => Some(Some((face, items))),
             // Of a session that is being closed it is no answer that a server has nothing.
             Ok(None) | Err(CallError::Settled(_)) => None,
+            Err(CallError::Leaving(_) | CallError::LeftUnanswered(_)) => Some(self.last_list(face, kind)),
             Err(_) => Some(None),
         };
         let running: Option<Vec<_>> = self.usable().into_iter().map(known).collect();
         let mut lists = self.last_lists(kind);
         lists.extend(running?.into_iter().flatten());
-        lists.sort_unstable_by_key(|(face, _)| *face);
-        Some(lists)
+        Some(self.in_order(lists))
     }
 
     fn named(&self, lists: &Lists) -> Vec<ServerItems> {
-        let named = lists.iter().map(|(face, items)| ServerItems {
-            server: self.servers[*face].spec.name.as_str().into(),
-            items: Arc::clone(items),
+        let named = lists.iter().filter_map(|(face, items)| {
+            let server = self.server(*face)?.spec.name.as_str().into();
+            Some(ServerItems { server, items: Arc::clone(items) })
         });
         named.collect()
     }
@@ -161,10 +170,11 @@ impl Attached {
             Err(error) => return self.errand_refused(call, &error),
         };
         let mut catalogue = self.catalogue(kind, &lists);
+        let present = self.present();
         let runs = |name: &str| {
-            self.servers.iter().any(|of| of.spec.name.as_str() == name && of.connection().is_some())
+            present.iter().any(|(_, of)| of.spec.name.as_str() == name && of.connection().is_some())
         };
-        if self.servers.iter().any(|server| server.connection().is_none()) {
+        if present.iter().any(|(_, server)| server.connection().is_none()) {
             catalogue = Arc::new(catalogue.only(runs));
         }
         let modern = self.endpoint().is_modern();
@@ -225,10 +235,6 @@ impl Attached {
         }
     }
 
-    fn face_named(&self, name: &str) -> Option<usize> {
-        self.servers.iter().position(|server| server.spec.name.as_str() == name)
-    }
-
     /// Passes the call on to whose it is, under its name there.
     fn found(
         self: &Arc<Self>,
@@ -247,15 +253,9 @@ impl Attached {
                 return;
             }
         };
-        let connection = self.servers[face].connection();
         let renamed = at.zip(name).map(|(at, name)| (at, outgoing::quoted(&name).into_boxed_slice()));
         let forward = Forward { rename: renamed, ..forward.clone() };
-        let sent = connection
-            .as_ref()
-            .ok_or(CallError::ServerExited)
-            .and_then(|connection| connection.forward(self, call, &forward));
-        self.asked_server(call, face, connection.as_ref(), sent);
-        touch(touched, connection);
+        self.ask(call, face, &forward, touched);
     }
 
     async fn set_level(&self, call: CallKey, forward: &Forward<'_>) {

@@ -86,7 +86,7 @@ async fn start(record: &Arc<SessionRecord>, index: usize) -> FakeServer {
         ended: Default::default(),
     };
     let slot = record.slot.of(index);
-    let max_line = record.servers[index].spec.max_line;
+    let max_line = record.servers()[index].spec.max_line;
     let options = ConnectionOptions { max_line, era: EraChoice::Legacy, ..Default::default() };
     let connection =
         Connection::start(stdin, stdout, options, slot, FrameLog::default(), Box::new(|| ())).unwrap();
@@ -98,7 +98,8 @@ async fn start(record: &Arc<SessionRecord>, index: usize) -> FakeServer {
     };
     let (negotiated, ()) = tokio::join!(connection.handshake(), shake_hands);
     {
-        let mut live = record.servers[index].live();
+        let server = Arc::clone(&record.servers()[index]);
+        let mut live = server.live();
         live.connection = Some(connection);
         live.state = ServerState::Ready;
     }
@@ -110,8 +111,8 @@ async fn start(record: &Arc<SessionRecord>, index: usize) -> FakeServer {
 
 /// A server ends, as its actor does it.
 fn end(record: &SessionRecord, index: usize) {
-    record.servers[index].live().state = ServerState::Backoff;
-    record.servers[index].end_connection();
+    record.servers()[index].live().state = ServerState::Backoff;
+    record.servers()[index].end_connection();
 }
 
 /// As a session is settled.
@@ -120,7 +121,7 @@ fn settle(record: &SessionRecord) {
     if let Some(client) = record.slot.client() {
         client.settle();
     }
-    for server in &record.servers {
+    for server in record.servers().iter() {
         if let Some(connection) = server.any_connection() {
             connection.settle("the session is being closed");
         }

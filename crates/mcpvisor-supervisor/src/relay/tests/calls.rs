@@ -29,7 +29,8 @@ async fn answers_come_in_any_order_and_as_they_are() {
 async fn arguments_are_passed_as_they_are() {
     let (connection, mut server) = ready().await;
     let arguments = RawValue::from_string("{\n\"n\": 1.10 }".to_owned()).unwrap();
-    let call = connection.call_tool("t", Some(arguments), None);
+    let mut arguments = Some(arguments);
+    let call = connection.call_tool("t", &mut arguments, None);
     let serve = async {
         let line = server.line().await.unwrap();
         assert!(line.contains("\"arguments\":{ \"n\": 1.10 }"), "{line}");
@@ -175,7 +176,7 @@ async fn the_calls_that_wait_are_bounded() {
     let calls = [spawn_call(&connection, "t"), spawn_call(&connection, "t")];
     let id = server.expect("tools/call").await;
     server.expect("tools/call").await;
-    assert!(matches!(connection.call_tool("t", None, None).await, Err(CallError::Overloaded)));
+    assert!(matches!(connection.call_tool("t", &mut None, None).await, Err(CallError::Overloaded)));
     server.answer(&id, json!(1)).await;
     until(|| connection.stats().in_flight == 1).await;
     let third = spawn_call(&connection, "t");

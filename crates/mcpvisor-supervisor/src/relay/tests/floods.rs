@@ -36,7 +36,8 @@ async fn a_server_that_does_not_read_overloads_itself_alone() {
     soon(async {
         loop {
             let connection = stuck.clone();
-            let call = tokio::spawn(async move { connection.call_tool("t", Some(argument()), None).await });
+            let call =
+                tokio::spawn(async move { connection.call_tool("t", &mut Some(argument()), None).await });
             tokio::task::yield_now().await;
             tokio::time::sleep(Duration::from_millis(1)).await;
             if call.is_finished() {
@@ -75,13 +76,14 @@ async fn a_call_given_up_before_it_was_written_is_taken_back() {
     let big = RawValue::from_string(format!("\"{}\"", "x".repeat(1 << 20))).unwrap();
     let blocking = tokio::spawn({
         let connection = connection.clone();
-        async move { connection.call_tool("first", Some(big), None).await }
+        async move { connection.call_tool("first", &mut Some(big), None).await }
     });
     until(|| connection.stats().in_flight == 1).await;
     for _ in 0..5000 {
+        let mut none = None;
         tokio::select! {
             biased;
-            outcome = connection.call_tool("never", None, None) => panic!("{outcome:?}"),
+            outcome = connection.call_tool("never", &mut none, None) => panic!("{outcome:?}"),
             () = std::future::ready(()) => {}
         }
     }
@@ -120,7 +122,7 @@ async fn a_thousand_calls_at_once() {
         .map(|n| {
             let connection = connection.clone();
             let arguments = RawValue::from_string(n.to_string()).unwrap();
-            tokio::spawn(async move { (n, connection.call_tool("t", Some(arguments), None).await) })
+            tokio::spawn(async move { (n, connection.call_tool("t", &mut Some(arguments), None).await) })
         })
         .collect();
     let mut messages = Vec::new();

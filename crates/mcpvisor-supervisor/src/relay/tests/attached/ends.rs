@@ -235,7 +235,7 @@ async fn g11_an_errand_of_a_settled_session_is_no_empty_list() {
     let world = world(&["a", "b"]).await;
     let (_attached, mut client) = world.client(&json!({})).await;
     // The connections alone: as for a line that was read before the gate was closed.
-    for server in &world.record.servers {
+    for server in world.record.servers().iter() {
         server.any_connection().unwrap().settle("the session is being closed");
     }
     for line in [

@@ -59,7 +59,7 @@ async fn a_client_that_takes_a_little_now_and_then_is_not_cut() {
 async fn g39_a_client_that_takes_nothing_is_cut_by_bytes_and_delays_nobody() {
     let mut world = world(&["a", "b"]).await;
     let (attached, mut client) = world.client(&json!({})).await;
-    let connection = world.record.servers[0].connection().unwrap();
+    let connection = world.record.servers()[0].connection().unwrap();
     client.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "resources/list"})).await;
     world.servers[1].expect("resources/list").await;
     let mut said = 0;
@@ -96,7 +96,7 @@ async fn a_client_with_much_to_read_is_not_read_meanwhile() {
     let (_attached, client) = world.client(&json!({})).await;
     world.servers[0].say(&note(2 << 20)).await;
     // Once that is queued, pings fill the pipe and are not answered: the client would wait for ever if it did not read.
-    until(|| world.record.servers[0].connection().unwrap().stats().passed_over.notifications == 1).await;
+    until(|| world.record.servers()[0].connection().unwrap().stats().passed_over.notifications == 1).await;
     let FakeServer { mut input, mut output, .. } = client;
     let write = async {
         for id in 0..2000 {

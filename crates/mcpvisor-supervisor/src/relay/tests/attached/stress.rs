@@ -177,10 +177,10 @@ fn g11_servers_die_while_clients_flood() {
         let (other, stopped) = (Arc::clone(&record), Arc::clone(&stop));
         let beside = tokio::spawn(async move {
             while !stopped.load(Ordering::SeqCst) {
-                if let Some(connection) = other.servers[1].connection() {
+                if let Some(connection) = other.servers()[1].connection() {
                     let _ = tokio::time::timeout(
                         Duration::from_secs(5),
-                        connection.call_tool("quiet", None, None),
+                        connection.call_tool("quiet", &mut None, None),
                     )
                     .await;
                 }

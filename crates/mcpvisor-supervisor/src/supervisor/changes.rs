@@ -1,0 +1,216 @@
+//! Changes of a live session's servers: add, remove, restart, replace.
+use super::Supervisor;
+use super::failure::lost;
+use crate::api::{Changed, Failure, Proof, ServerSpec};
+use crate::certificate;
+use crate::core::Core;
+use crate::record::{ServerRecord, SessionRecord};
+use crate::relay::exclusive::Relay;
+use crate::session_actor::{Change, ChangeReply, SessionMsg, What};
+use mcpvisor_lifecycle::registry::{Goal, Target};
+use mcpvisor_lifecycle::session::{ChangeRefusal, Changed as Done, MOST_SERVERS, SessionState};
+use mcpvisor_lifecycle::{RequestId, ServerName};
+use ractor::ActorRef;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Tells the session that who asked for a change is gone, unless there is an answer.
+struct Cancel {
+    actor: ActorRef<SessionMsg>,
+    request: Option<RequestId>,
+}
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        if let Some(request) = self.request {
+            let _ = self.actor.send_message(SessionMsg::CancelChange(request));
+        }
+    }
+}
+
+impl Supervisor {
+    /// Adds a server to a live session, and answers when it is ready. Dropping the future undoes it, unless it is done.
+    ///
+    /// # Errors
+    /// `ServerExists`, `ServerFailed` (nothing of it is left), `SessionClosed`, `SessionClosing`; `Unsupported` of a session of one
+    /// client; and see [`Failure`].
+    pub async fn add_server(
+        &self,
+        target: Target,
+        spec: ServerSpec,
+        deadline: Option<Instant>,
+    ) -> Result<Changed, Failure> {
+        let (name, what) =
+            (spec.name.clone(), What::Add { required: spec.required, significant: spec.significant });
+        self.change(target, name, what, Some(spec), deadline).await
+    }
+
+    /// Puts a server in the place of the one that has its name, once it is ready; that one drains and is ended then. A failure leaves the
+    /// old one as it is. Dropping the future undoes it, unless it is done.
+    ///
+    /// # Errors
+    /// As of [`Supervisor::add_server`].
+    pub async fn replace_server(
+        &self,
+        target: Target,
+        spec: ServerSpec,
+        deadline: Option<Instant>,
+    ) -> Result<Changed, Failure> {
+        let (name, what) =
+            (spec.name.clone(), What::Replace { required: spec.required, significant: spec.significant });
+        self.change(target, name, what, Some(spec), deadline).await
+    }
+
+    /// Removes a server from a live session: its tools are gone at once, its calls in flight have the drain's time, and the answer comes
+    /// when nothing of it is left. It goes on whatever becomes of its requester (G14).
+    ///
+    /// # Errors
+    /// `ServerQuarantined` where something of it can't be killed; it is removed all the same, and a second remove tries the kill again.
+    pub async fn remove_server(
+        &self,
+        target: Target,
+        name: ServerName,
+        drain: Option<Duration>,
+        deadline: Option<Instant>,
+    ) -> Result<Changed, Failure> {
+        self.change(target, name, What::Remove { drain }, None, deadline).await
+    }
+
+    /// Ends a server by its ladder and starts it again; answers when it is ready.
+    ///
+    /// # Errors
+    /// `ServerFailed` where it is not at its first try: it goes on by its restart policy.
+    pub async fn restart_server(
+        &self,
+        target: Target,
+        name: ServerName,
+        drain: Option<Duration>,
+        deadline: Option<Instant>,
+    ) -> Result<Changed, Failure> {
+        self.change(target, name, What::Restart { drain }, None, deadline).await
+    }
+
+    async fn change(
+        &self,
+        target: Target,
+        name: ServerName,
+        what: What,
+        spec: Option<ServerSpec>,
+        deadline: Option<Instant>,
+    ) -> Result<Changed, Failure> {
+        let change = self.change_without_deadline(target, name, what, spec);
+        match deadline {
+            None => change.await,
+            Some(at) => {
+                tokio::time::timeout_at(at.into(), change).await.unwrap_or(Err(Failure::DeadlineExceeded))
+            }
+        }
+    }
+
+    async fn change_without_deadline(
+        &self,
+        target: Target,
+        name: ServerName,
+        what: What,
+        spec: Option<ServerSpec>,
+    ) -> Result<Changed, Failure> {
+        let record = self.changeable(target).await?;
+        if let Some(server) = record.server(&name).filter(|_| !matches!(what, What::Add { .. })) {
+            not_attached(&server)?;
+        }
+        let session = record.id;
+        let Some(actor) = record.live().actor.clone() else {
+            return Err(if record.has_ended() { Failure::SessionClosed { session } } else { lost() });
+        };
+        let request = self.core.request();
+        let (answer, reply) = oneshot::channel();
+        let change = Change { request, name: name.clone(), what };
+        let mut cancel = Cancel { actor: actor.clone(), request: Some(request) };
+        let _ = actor.send_message(SessionMsg::Change(change, spec.map(Box::new), answer));
+        let reply = reply.await;
+        cancel.request = None;
+        match reply {
+            Ok(reply) => changed(&self.core, &record, &name, reply),
+            // The session's actor is gone: with the session, or lost.
+            Err(_) if record.has_ended() => Err(Failure::SessionClosed { session }),
+            Err(_) => Err(lost()),
+        }
+    }
+
+    /// A session whose servers can be changed; one that starts is waited for.
+    async fn changeable(&self, target: Target) -> Result<Arc<SessionRecord>, Failure> {
+        let record = self.resolve(target.clone(), true).await?;
+        let session = record.id;
+        if record.direct {
+            let why = "a direct session has the one server of its client, and no other";
+            return Err(Failure::Unsupported(why.to_owned()));
+        }
+        if record.relayed {
+            let why = "a relayed session has the one server of its client, and no other";
+            return Err(Failure::Unsupported(why.to_owned()));
+        }
+        let state = record.live().state;
+        match state {
+            SessionState::Closed | SessionState::Failed => Err(Failure::SessionClosed { session }),
+            SessionState::Quarantined => Err(Failure::Quarantined { session }),
+            SessionState::Starting => {
+                let target = Target { generation: Some(session.generation), ..target };
+                self.wait(target, Goal::Ready, None).await?;
+                Ok(record)
+            }
+            // The session's machine decides, one after the other.
+            _ => Ok(record),
+        }
+    }
+}
+
+fn not_attached(server: &ServerRecord) -> Result<(), Failure> {
+    let attached = server.live().relay.as_ref().is_some_and(Relay::is_attached);
+    match attached {
+        false => Ok(()),
+        true => Err(Failure::Unsupported(format!(
+            "server {} is exclusive and has its client: it ends when that leaves",
+            server.spec.name
+        ))),
+    }
+}
+
+fn changed(
+    core: &Core,
+    record: &Arc<SessionRecord>,
+    name: &ServerName,
+    reply: ChangeReply,
+) -> Result<Changed, Failure> {
+    let (session, name) = (record.id, name.clone());
+    let ChangeReply { result, server, remaining } = reply;
+    match result {
+        Ok(done) => {
+            let kind = record.containment(core.containment.kind());
+            let view = record.view(core.clock, kind);
+            let removed = matches!(done, Done::Removed { .. });
+            let shown = server.as_ref().filter(|_| !removed).map(|server| server.view(core.clock));
+            let gone = server.filter(|_| removed);
+            let proof = gone.as_ref().map_or(Proof::None, |server| certificate::proof(server, kind));
+            let certificate = gone.map(|server| certificate::of_removed(&server));
+            Ok(Changed { session: view, server: shown, certificate, proof })
+        }
+        Err(ChangeRefusal::Direct) => Err(Failure::Unsupported("the session is direct".to_owned())),
+        Err(ChangeRefusal::Starting) => Err(Failure::Unsupported("the session is not ready yet".to_owned())),
+        Err(ChangeRefusal::Closing) => Err(Failure::SessionClosing { session }),
+        Err(ChangeRefusal::Closed) => Err(Failure::SessionClosed { session }),
+        Err(ChangeRefusal::NoServer) => Err(Failure::Invalid(format!("the session has no server {name}"))),
+        Err(ChangeRefusal::NameTaken) => Err(Failure::ServerExists { server: name }),
+        Err(ChangeRefusal::Busy) => Err(Failure::ServerBusy { server: name }),
+        Err(ChangeRefusal::TooMany) => {
+            Err(Failure::Invalid(format!("a session has at most {MOST_SERVERS} servers")))
+        }
+        Err(ChangeRefusal::Failed { .. }) => {
+            let failure = server.and_then(|server| server.live().failure.clone());
+            Err(Failure::ServerFailed { session, server: name, failure })
+        }
+        Err(ChangeRefusal::Quarantined { .. }) => {
+            Err(Failure::ServerQuarantined { session, server: name, remaining })
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Changes of a live session's servers.
+use super::target;
+use crate::connection::Context;
+use crate::convert;
+use crate::resolve;
+use mcpvisor_control::params::{ServerAdd, ServerRemove, ServerRestart, SessionOpen};
+use mcpvisor_control::results::{ServerChanged, ServerRemoved};
+use mcpvisor_control::{ErrorKind, ErrorObject, ServerName, SessionKey};
+use mcpvisor_supervisor::{Changed, Failure};
+use std::time::Duration;
+
+pub(super) async fn add(context: Context, params: ServerAdd) -> Result<ServerChanged, ErrorObject> {
+    let target = target(&context, params.user, &params.key, params.generation)?;
+    let (key, name, deadline) = (params.key.clone(), params.server.name.clone(), params.deadline_ms);
+    let daemon = &context.daemon;
+    let open = as_open(params);
+    let resolved =
+        resolve::servers(&daemon.config(), &daemon.rights(), &context.peer, target.key.uid, &open).await?;
+    let [spec] = <[_; 1]>::try_from(resolved.servers).map_err(|_| {
+        ErrorObject::new(ErrorKind::Internal, "the definition of one server gave another number of them")
+    })?;
+    // Dropping this future, when the requester gives up or goes away, undoes the add.
+    let added = daemon.supervisor.add_server(target, spec, context.deadline(deadline)).await;
+    changed(&context, "add", &key, &name, added)
+}
+
+/// Who may run what, and as whom, is the same as for an open.
+fn as_open(params: ServerAdd) -> SessionOpen {
+    let mut server = params.server;
+    server.required.get_or_insert(false);
+    SessionOpen {
+        user: params.user,
+        servers: vec![server],
+        environment: params.environment,
+        cwd: params.cwd,
+        umask: params.umask,
+        resource_limits: params.resource_limits,
+        nice: params.nice,
+        ignored_signals: params.ignored_signals,
+        ..SessionOpen::default()
+    }
+}
+
+pub(super) async fn remove(context: Context, params: ServerRemove) -> Result<ServerRemoved, ErrorObject> {
+    let target = target(&context, params.user, &params.key, params.generation)?;
+    let (drain, deadline) =
+        (params.drain_ms.map(Duration::from_millis), context.deadline(params.deadline_ms));
+    let name = convert::server_name(&params.name);
+    let removed = context.daemon.supervisor.remove_server(target, name, drain, deadline).await;
+    audit(&context, "remove", &params.key, &params.name, removed.as_ref().err());
+    let removed = told(&params.key, removed)?;
+    let server = removed.certificate.as_ref().map(convert::ended_server);
+    Ok(ServerRemoved {
+        key: params.key,
+        generation: removed.session.generation.0,
+        state: convert::session_state(removed.session.state),
+        proof: convert::proof(removed.proof),
+        server: server.ok_or_else(unknown)?,
+    })
+}
+
+pub(super) async fn restart(context: Context, params: ServerRestart) -> Result<ServerChanged, ErrorObject> {
+    let target = target(&context, params.user, &params.key, params.generation)?;
+    let (drain, deadline) =
+        (params.drain_ms.map(Duration::from_millis), context.deadline(params.deadline_ms));
+    let name = convert::server_name(&params.name);
+    let restarted = context.daemon.supervisor.restart_server(target, name, drain, deadline).await;
+    changed(&context, "restart", &params.key, &params.name, restarted)
+}
+
+fn changed(
+    context: &Context,
+    what: &str,
+    key: &SessionKey,
+    name: &ServerName,
+    changed: Result<Changed, Failure>,
+) -> Result<ServerChanged, ErrorObject> {
+    audit(context, what, key, name, changed.as_ref().err());
+    let changed = told(key, changed)?;
+    Ok(ServerChanged {
+        key: key.clone(),
+        generation: changed.session.generation.0,
+        state: convert::session_state(changed.session.state),
+        server: changed.server.as_ref().map(convert::server).ok_or_else(unknown)?,
+    })
+}
+
+fn told(key: &SessionKey, changed: Result<Changed, Failure>) -> Result<Changed, ErrorObject> {
+    changed.map_err(|failure| convert::error(failure, Some(&convert::key_name(key))))
+}
+
+fn unknown() -> ErrorObject {
+    ErrorObject::new(ErrorKind::Internal, "a server was changed, and is not known")
+}
+
+fn audit(context: &Context, what: &str, key: &SessionKey, name: &ServerName, failure: Option<&Failure>) {
+    let (uid, pid) = (context.peer.uid, context.peer.pid);
+    let cause = failure.map(tracing::field::display);
+    tracing::info!(session = %key, server = %name, uid, pid, cause, "server {what} asked for");
+}
