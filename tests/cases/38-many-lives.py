@@ -92,6 +92,8 @@ class Server:
             return
         page = int(params.get("cursor", 1)) if method == "tools/list" else 0
         if method == self.silent and self.silent_page in (0, page):
+            sys.stderr.write(f"{method} gets no answer\n")
+            sys.stderr.flush()
             return
         if self.locked == "wrong":
             return self.fail(rid, -32600, "this process speaks the other era")

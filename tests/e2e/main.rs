@@ -14,6 +14,7 @@ mod failpoints;
 mod frozen;
 mod guarantees;
 mod guards;
+mod health;
 mod histories;
 mod hooks;
 mod idle;

@@ -52,6 +52,8 @@ pub enum Bug {
     G22ReadyAfterClose,
     /// A server that is being added when the close comes goes on, and is published.
     G26AddOutlivesTheClose,
+    /// A server that is busy with a call is taken for sick.
+    G29BusyIsSick,
     /// A stop does not end a backoff.
     G29BackoffBeatsStop,
     /// A restart that was asked for does not wait for the end of the old tree.
@@ -87,7 +89,7 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -110,6 +112,7 @@ impl Bug {
         Self::G21ParentDoesNotWait,
         Self::G22ReadyAfterClose,
         Self::G26AddOutlivesTheClose,
+        Self::G29BusyIsSick,
         Self::G29BackoffBeatsStop,
         Self::G29RestartLeavesTheTree,
         Self::G29TreeIsLeftAtExit,

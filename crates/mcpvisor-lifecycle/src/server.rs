@@ -4,12 +4,14 @@
 //! other case; only then is it released, and only then comes the next one, or the last report. So a restart never
 //! leaves an old tree, and a stop is never told before it is true.
 mod facts;
+mod health;
 mod ladder;
 mod restart;
 #[cfg(test)]
 mod tests;
 mod types;
 
+pub use health::Health;
 pub use ladder::OUTPUT_GRACE;
 pub use types::{
     Failure, Mode, Restart, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState, Stage,
@@ -18,6 +20,7 @@ pub use types::{
 use crate::registry::Urgency;
 use crate::seeded::{Bug, Seeded};
 use crate::{Incarnation, Moment};
+use health::Watch;
 use ladder::{Cause, Intent, Ladder, Rung, stage_of};
 use restart::History;
 
@@ -48,7 +51,7 @@ enum Phase {
     Idle,
     Launching { until: Moment },
     Handshaking { until: Moment },
-    Running { since: Moment },
+    Running { since: Moment, watch: Option<Watch> },
     Ending(Ladder),
     Backoff { until: Moment },
     Stopped,
@@ -146,6 +149,9 @@ impl Server {
             ServerEvent::InputEnded { incarnation } if current(incarnation) => {
                 self.input_ended(now, &mut out);
             }
+            ServerEvent::Looked { incarnation, heard, busy } if current(incarnation) => {
+                self.looked(heard, busy);
+            }
             ServerEvent::ClientGone => self.client_gone(now, &mut out),
             ServerEvent::ScopeEmpty { incarnation } if current(incarnation) => {
                 self.scope_empty(now, &mut out);
@@ -160,12 +166,13 @@ impl Server {
             | ServerEvent::OutputEnded { .. }
             | ServerEvent::ClientCame { .. }
             | ServerEvent::InputEnded { .. }
+            | ServerEvent::Looked { .. }
             | ServerEvent::ScopeEmpty { .. } => {}
         }
         out
     }
 
-    /// When `Timeout` is due: a start, a rung or a backoff has its end.
+    /// When `Timeout` is due: a start, a rung or a backoff has its end, or a server's health is to be looked at.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Moment> {
         match &self.phase {
@@ -173,7 +180,8 @@ impl Server {
                 Some(*until)
             }
             Phase::Ending(ladder) => ladder.until,
-            Phase::Idle | Phase::Running { .. } | Phase::Stopped | Phase::Ended | Phase::Failed(_) => None,
+            Phase::Running { watch, .. } => watch.map(|watch| watch.due),
+            Phase::Idle | Phase::Stopped | Phase::Ended | Phase::Failed(_) => None,
         }
     }
 
@@ -270,7 +278,7 @@ impl Server {
     fn run(&mut self, now: Moment, out: &mut Effects) {
         self.been_ready = true;
         self.since = now;
-        self.phase = Phase::Running { since: now };
+        self.phase = Phase::Running { since: now, watch: self.watch(now) };
         out.push(ServerEffect::Report(ServerReport::Ready));
     }
 
@@ -355,7 +363,8 @@ impl Server {
             }
             Phase::Backoff { .. } => self.launch(now, out),
             Phase::Ending(_) => self.rung_expired(now, out),
-            Phase::Idle | Phase::Running { .. } | Phase::Stopped | Phase::Ended | Phase::Failed(_) => {}
+            Phase::Running { .. } => self.health_due(now, out),
+            Phase::Idle | Phase::Stopped | Phase::Ended | Phase::Failed(_) => {}
         }
     }
 }

@@ -302,6 +302,15 @@ impl<T> Peer<T> {
         }
     }
 
+    /// The request of the handshake that waits for its answer.
+    pub fn handshake_step(&self) -> Option<&'static str> {
+        match self.phase {
+            Phase::Initializing(..) => Some("initialize"),
+            Phase::Discovering(..) => Some("server/discover"),
+            Phase::New | Phase::Ready(_) | Phase::Failed => None,
+        }
+    }
+
     /// Takes the waiter of an answer whose head was read, if `wants` says that this is enough for it.
     pub fn take_plain(&mut self, answer: &PlainAnswer<'_>, wants: impl FnOnce(&T) -> bool) -> Option<T> {
         self.pending.get(&answer.number).filter(|waiter| wants(waiter))?;

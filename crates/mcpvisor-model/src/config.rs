@@ -230,6 +230,7 @@ impl Config {
             restart_period: Duration::from_secs(1_000),
             backoff: span(2),
             longest_backoff: span(2),
+            health: None,
             seed: 7,
         }
     }

@@ -108,6 +108,8 @@ impl World {
                 ServerEffect::Handshake { incarnation } => {
                     self.with_tree(session, place, incarnation, |tree| tree.asked = true);
                 }
+                // No server is watched here.
+                ServerEffect::AskHealth { .. } => {}
                 ServerEffect::CloseStdin { incarnation } => {
                     self.with_tree(session, place, incarnation, |tree| tree.stdin_closed = true);
                 }

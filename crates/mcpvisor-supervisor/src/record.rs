@@ -534,7 +534,13 @@ impl ServerRecord {
             },
             last_error: live.failure.as_ref().map(|failure| failure.message.clone()),
             waits_for: live.waiting.map(|(what, since, until)| Waits {
-                what,
+                what: live.connection.as_ref().filter(|_| live.state == ServerState::Starting).map_or(
+                    what.into(),
+                    |connection| match connection.waits_for() {
+                        Some(method) => format!("the answer to {method}").into(),
+                        None => what.into(),
+                    },
+                ),
                 since: now.since(since),
                 left: until.map(|until| until.since(now)),
             }),

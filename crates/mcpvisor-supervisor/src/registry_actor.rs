@@ -32,7 +32,7 @@ pub(crate) enum RegistryMsg {
     /// Any other request that is answered.
     Ask {
         request: RequestId,
-        event: Box<RegistryEvent>,
+        event: RegistryEvent,
         reply: oneshot::Sender<Reply>,
     },
     /// A fact, or a command that nobody waits for.
@@ -58,9 +58,7 @@ impl RegistryMsg {
     fn gate(&self) -> Option<Gate> {
         match self {
             Self::Open { .. } => Some(Gate::RegistryOpen),
-            Self::Ask { event, .. } if matches!(**event, RegistryEvent::Close { .. }) => {
-                Some(Gate::RegistryClose)
-            }
+            Self::Ask { event: RegistryEvent::Close { .. }, .. } => Some(Gate::RegistryClose),
             Self::Event(RegistryEvent::Cancel { .. }) => Some(Gate::RegistryCancel),
             Self::Event(RegistryEvent::SessionReady { .. }) => Some(Gate::RegistryReady),
             Self::Event(RegistryEvent::SessionEnded { .. }) => Some(Gate::RegistryEnded),
@@ -161,7 +159,7 @@ impl Driver {
             }
             RegistryMsg::Ask { request, event, reply } => {
                 self.replies.insert(request, reply);
-                self.step(myself, *event);
+                self.step(myself, event);
             }
             RegistryMsg::Event(event) => {
                 if let RegistryEvent::Cancel { request } = event {

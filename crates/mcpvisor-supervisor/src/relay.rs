@@ -9,6 +9,7 @@
 pub(crate) mod attached;
 pub(crate) mod exclusive;
 pub(crate) mod hangup;
+mod health;
 mod outbox;
 mod reader;
 pub(crate) mod scratch;
@@ -163,12 +164,16 @@ impl Connection {
         }
         let epoch = self.shared.epoch(kind);
         let (mut pages, mut cursor) = (Pages::new(kind), None);
+        let mut number = 0;
         loop {
+            number += 1;
+            self.asks_page(Some((kind, number)));
             let page = self
                 .request(kind.method(), None, |peer, waiter| peer.list(waiter, kind, cursor.as_deref()))
                 .await?;
             cursor = pages.add(&page).map_err(|error| CallError::BadAnswer(error.to_string()))?;
             if cursor.is_none() {
+                self.asks_page(None);
                 let (items, nameless) = pages.finish();
                 return Ok(self.shared.keep_items(kind, items.into(), nameless, epoch));
             }

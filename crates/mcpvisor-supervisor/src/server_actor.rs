@@ -3,6 +3,7 @@
 //! Messages become events, `step` decides, effects are carried out. Nothing is awaited in a handler; what takes time is a
 //! task or a thread of the process layer, whose answer is a message.
 mod failure;
+mod health;
 mod launch;
 mod relay;
 
@@ -91,6 +92,10 @@ pub(crate) struct Driver {
     hang_up: Option<direct::Watch>,
     /// Why the newest incarnation could not be used, in words, until it is reported.
     cause: Option<(&'static str, String)>,
+    /// What the start waited for when its time ran out.
+    waited_for: Option<String>,
+    /// What the server was asked last, to learn whether it is still there.
+    asked: &'static str,
     /// What was agreed with the newest incarnation, until it is ready and a client that is attached is told.
     renewed: Option<Negotiated>,
     /// The incarnation that runs and can't be spoken to: its launch is answered by its end.
@@ -120,6 +125,8 @@ impl Actor for ServerActor {
             alarm: Alarm::default(),
             hang_up: None,
             cause: None,
+            waited_for: None,
+            asked: "ping",
             renewed: None,
             unusable: None,
             told: None,
@@ -166,6 +173,7 @@ fn config(arguments: &ServerArguments) -> ServerConfig {
         restart_period: spec.restart_period,
         backoff: BACKOFF,
         longest_backoff: LONGEST_BACKOFF,
+        health: spec.health,
         // Differs between servers, so that those that failed together don't come back together.
         seed: id.generation.0 ^ (u64::from(id.uid.0) << 32) ^ ((arguments.record.index as u64) << 20),
     }
@@ -207,8 +215,10 @@ impl Driver {
                 let starts = self.machine.state() == ServerState::Starting;
                 if starts && self.machine.next_timeout() <= Some(self.arguments.clock.now()) {
                     self.cause.get_or_insert(("timeout", String::new()));
+                    self.waited_for = Some(self.arguments.record.waits_for());
                 }
-                ServerEvent::Timeout
+                self.look(myself);
+                return;
             }
             #[cfg(test)]
             ServerMsg::Panic => panic!("a server's actor was told to panic"),
@@ -257,6 +267,10 @@ impl Driver {
         match *effect {
             ServerEffect::Launch { incarnation } => self.launch(myself, incarnation),
             ServerEffect::Handshake { incarnation } => self.shake_hands(myself, incarnation),
+            ServerEffect::AskHealth { .. } => {
+                let connection = self.arguments.record.any_connection();
+                self.asked = connection.map_or(self.asked, |connection| connection.ask_health());
+            }
             ServerEffect::CloseStdin { incarnation } => {
                 containment.stdin_closed(&self.scope(incarnation));
                 let live = self.arguments.record.live();
@@ -547,7 +561,9 @@ impl Driver {
         let (stderr_tail, frames) = (stderr_tail.into(), record.frames.last(LAST).into());
         let mut live = record.live();
         let exit = live.exit;
-        live.failure = Some(StartFailure { server: name.clone(), cause, message, exit, stderr_tail, frames });
+        let waited_for = self.waited_for.take().filter(|_| cause == "timeout");
+        let server = name.clone();
+        live.failure = Some(StartFailure { server, cause, message, waited_for, exit, stderr_tail, frames });
         drop(live);
         self.tell();
         let _ = parent.send_message(SessionMsg::Server(place, report));

@@ -221,12 +221,11 @@ impl Supervisor {
             let request = self.core.request();
             let mut cancel = Cancel { core: &self.core, request, armed: true };
             let (answer, reply) = oneshot::channel();
-            let event = Box::new(event(request, target.clone()));
-            let sent = current
-                .map(|registry| registry.send_message(RegistryMsg::Ask { request, event, reply: answer }));
-            if matches!(sent, Some(Ok(())))
-                && let Ok(reply) = reply.await
-            {
+            let event = event(request, target.clone());
+            let sent = current.is_some_and(|registry| {
+                registry.send_message(RegistryMsg::Ask { request, event, reply: answer }).is_ok()
+            });
+            if sent && let Ok(reply) = reply.await {
                 cancel.armed = false;
                 return Ok((reply, request));
             }

@@ -86,6 +86,7 @@ impl World {
             restart: Restart::Temporary,
             restart_intensity: 5,
             restart_period: Duration::from_secs(60),
+            health: None,
             start: Duration::from_secs(20),
             stdin_grace: Duration::from_millis(100),
             term_grace: Duration::from_secs(20),

@@ -11,7 +11,7 @@ mod walk;
 
 use mcpvisor_lifecycle::registry::RegistryConfig;
 use mcpvisor_lifecycle::repeats::RepeatsConfig;
-use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::server::{Health, Mode, Restart};
 use mcpvisor_lifecycle::{BreakerConfig, ServerName};
 use mcpvisor_supervisor::{EraChoice, EventLimits, Prefix};
 use std::collections::BTreeMap;
@@ -147,6 +147,7 @@ pub(crate) struct Server {
     pub(crate) required: bool,
     pub(crate) significant: bool,
     pub(crate) restart: RestartPolicy,
+    pub(crate) health: Option<Health>,
     pub(crate) timeouts: Timeouts,
     pub(crate) memory: Option<u64>,
     pub(crate) processes: Option<u64>,
@@ -218,6 +219,10 @@ impl Default for RestartPolicy {
         Self { when: Restart::Transient, intensity: 5, period: Duration::from_secs(60) }
     }
 }
+
+/// What is left out of a server's health, once it has an interval.
+pub(crate) const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const HEALTH_MISSES: u32 = 3;
 
 /// Why a configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]

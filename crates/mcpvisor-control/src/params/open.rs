@@ -212,6 +212,15 @@ pub struct ServerDefinition {
     /// … in this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_period_ms: Option<u64>,
+    /// It is asked whether it is still there when it was silent, and not busy, for so long; never where left out. Of a shared server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_interval_ms: Option<u64>,
+    /// How long it may take to give a sign of life then; 10 s where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_timeout_ms: Option<u64>,
+    /// So often in a row without one, and it is ended and started again by its policy; 3 where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_misses: Option<u32>,
     /// From its launch until it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_ms: Option<u64>,
@@ -244,6 +253,9 @@ impl ServerDefinition {
             restart: None,
             restart_intensity: None,
             restart_period_ms: None,
+            health_interval_ms: None,
+            health_timeout_ms: None,
+            health_misses: None,
             start_ms: None,
             stdin_grace_ms: None,
             term_grace_ms: None,

@@ -128,10 +128,14 @@ pub struct RemainingProcess {
 pub struct StartFailure {
     /// The server.
     pub server: ServerName,
-    /// In a word: `not_found`, `not_executable`, `directory`, `exited`, `handshake`, `timeout`, …
+    /// In a word: `not_found`, `not_executable`, `directory`, `exited`, `handshake`, `timeout`, `unhealthy`, …
     pub reason: String,
     /// In a sentence.
     pub message: String,
+    /// Of a start that ran out of time: `launch`, or the method (`initialize`, `server/discover`, `tools/list`, `tools/list, page 2`)
+    /// that had no answer; left out of any other failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_for: Option<String>,
     /// How its main process ended, where it did.
     pub exit: Option<Exit>,
     /// The end of what it wrote to stderr; what was not UTF-8 is replaced. Not escaped.

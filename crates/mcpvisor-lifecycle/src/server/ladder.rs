@@ -58,7 +58,7 @@ impl Server {
     /// Leaves launching, handshaking or running for the ladder; the caller climbs to its first rung.
     pub(super) fn begin_ladder(&mut self, now: Moment, intent: Intent) {
         let answered = !matches!(self.phase, Phase::Launching { .. });
-        if let Phase::Running { since } = self.phase {
+        if let Phase::Running { since, .. } = self.phase {
             self.history.ran(&self.config, now.since(since));
         }
         if self.early.exited.is_some() && !answered {
@@ -171,7 +171,7 @@ impl Server {
             _ => Stage::Itself,
         };
         self.main_ended.get_or_insert(rung);
-        if let Phase::Running { since } = self.phase {
+        if let Phase::Running { since, .. } = self.phase {
             self.history.ran(&self.config, now.since(since));
         }
         out.push(ServerEffect::Release { incarnation: self.number });

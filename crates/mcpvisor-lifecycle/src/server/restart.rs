@@ -74,6 +74,7 @@ mod tests {
             restart_period: Duration::from_secs(60),
             backoff: Duration::from_millis(200),
             longest_backoff: Duration::from_secs(10),
+            health: None,
             seed: 7,
         }
     }

@@ -14,6 +14,7 @@ fn idle(mode: Mode) -> Server {
         restart_period: Duration::from_secs(60),
         backoff: Duration::from_secs(1),
         longest_backoff: Duration::from_secs(100),
+        health: None,
         seed: 7,
     })
 }

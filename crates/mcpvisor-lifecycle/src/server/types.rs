@@ -1,4 +1,5 @@
 //! What a server is told and what it tells.
+use super::health::Health;
 use crate::Incarnation;
 use crate::registry::Urgency;
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub struct ServerConfig {
     pub backoff: Duration,
     /// The longest backoff.
     pub longest_backoff: Duration,
+    /// When it is asked whether it is still there, of a shared server; none: never.
+    pub health: Option<Health>,
     /// Seed of the jitter (a backoff is drawn from half to the whole of its length).
     pub seed: u64,
 }
@@ -123,6 +126,15 @@ pub enum ServerEvent {
         /// Which.
         incarnation: Incarnation,
     },
+    /// What its connection knows, told before a `Timeout` of a server that is watched.
+    Looked {
+        /// Which.
+        incarnation: Incarnation,
+        /// Any byte has come since the last time.
+        heard: bool,
+        /// A call is in flight.
+        busy: bool,
+    },
     /// Direct mode: the shim is gone: straight to SIGTERM.
     ClientGone,
     /// No process of the scope exists, by the reaper's proof, and all ours are reaped.
@@ -144,6 +156,11 @@ pub enum ServerEffect {
     },
     /// Speak the handshake (shared mode only). Its own deadline is the machine's.
     Handshake {
+        /// Which.
+        incarnation: Incarnation,
+    },
+    /// Ask whether it is still there. Whatever it says then is heard.
+    AskHealth {
         /// Which.
         incarnation: Incarnation,
     },
@@ -185,6 +202,8 @@ pub enum Failure {
     Exited,
     /// Its output ended while its main process lived on.
     OutputEnded,
+    /// It gave no sign of life when it was asked.
+    Unhealthy,
     /// It was restarted too often.
     RestartLimit,
 }

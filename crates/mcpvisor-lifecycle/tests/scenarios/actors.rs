@@ -134,6 +134,7 @@ impl World {
             restart_period: Duration::from_secs(60),
             backoff: Duration::from_secs(1),
             longest_backoff: Duration::from_secs(1),
+            health: None,
             seed: 7,
         });
         #[cfg(feature = "seeded-bugs")]
@@ -284,6 +285,7 @@ impl World {
                 };
                 self.post(Route::StreamToServer(id, index), Letter::Server(answer));
             }
+            ServerEffect::AskHealth { .. } => {}
             ServerEffect::CloseStdin { .. } => self.signal(id, index, now, Signal::Stdin),
             ServerEffect::Terminate { .. } => self.signal(id, index, now, Signal::Term),
             ServerEffect::Kill { .. } => self.signal(id, index, now, Signal::Kill),

@@ -21,6 +21,7 @@ mod e_idle;
 mod e_repeats;
 mod e_trees;
 mod explore;
+mod f_health;
 mod histories;
 mod process;
 mod script;

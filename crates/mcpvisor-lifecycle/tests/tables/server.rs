@@ -8,8 +8,16 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-const CAUSES: [&str; 7] =
-    ["not launched", "exited", "exited 0", "output ended", "handshake failed", "start timeout", "abnormal"];
+const CAUSES: [&str; 8] = [
+    "not launched",
+    "exited",
+    "exited 0",
+    "output ended",
+    "handshake failed",
+    "start timeout",
+    "sick",
+    "abnormal",
+];
 
 /// The policy table: which row applies, and that each does once.
 struct Policy {
@@ -97,6 +105,7 @@ fn g3_facts_of_another_incarnation_change_nothing() {
                 ServerEvent::OutputEnded { incarnation: other },
                 ServerEvent::ClientCame { incarnation: other },
                 ServerEvent::InputEnded { incarnation: other },
+                ServerEvent::Looked { incarnation: other, heard: true, busy: false },
                 ServerEvent::ScopeEmpty { incarnation: other },
             ] {
                 let mut server = variant.server.clone();

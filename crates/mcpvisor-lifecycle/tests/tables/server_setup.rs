@@ -2,7 +2,7 @@
 use super::parse::Words;
 use mcpvisor_lifecycle::Moment;
 use mcpvisor_lifecycle::registry::Urgency;
-use mcpvisor_lifecycle::server::{Mode, Restart, Server, ServerConfig, ServerEffect, ServerEvent};
+use mcpvisor_lifecycle::server::{Health, Mode, Restart, Server, ServerConfig, ServerEffect, ServerEvent};
 use std::time::Duration;
 
 /// A server with the words that hold of it.
@@ -14,7 +14,7 @@ pub(crate) struct Variant {
 }
 
 /// The names that the tables use.
-pub(crate) const EVENTS: [&str; 22] = [
+pub(crate) const EVENTS: [&str; 25] = [
     "Start",
     "Stop",
     "Stop(term first)",
@@ -35,6 +35,9 @@ pub(crate) const EVENTS: [&str; 22] = [
     "ClientCame",
     "InputEnded",
     "ClientGone",
+    "Looked(silent)",
+    "Looked(heard)",
+    "Looked(busy)",
     "ScopeEmpty",
     "Timeout",
 ];
@@ -62,6 +65,9 @@ pub(crate) fn event(server: &Server, name: &str) -> ServerEvent {
         "ClientCame" => ServerEvent::ClientCame { incarnation },
         "InputEnded" => ServerEvent::InputEnded { incarnation },
         "ClientGone" => ServerEvent::ClientGone,
+        "Looked(silent)" => ServerEvent::Looked { incarnation, heard: false, busy: false },
+        "Looked(heard)" => ServerEvent::Looked { incarnation, heard: true, busy: false },
+        "Looked(busy)" => ServerEvent::Looked { incarnation, heard: false, busy: true },
         "ScopeEmpty" => ServerEvent::ScopeEmpty { incarnation },
         "Timeout" => ServerEvent::Timeout,
         other => panic!("the server's table names an event {other}"),
@@ -118,6 +124,7 @@ pub(crate) fn config(mode: Mode, restart: Restart, restart_intensity: u32) -> Se
         restart_period: Duration::from_secs(600),
         backoff: Duration::from_millis(200),
         longest_backoff: Duration::from_secs(10),
+        health: None,
         seed: 7,
     }
 }
@@ -140,10 +147,42 @@ pub(crate) fn variants() -> Vec<Variant> {
                 let idle = Variant { server, now: Moment(1_000), holds: Words::new() };
                 let client = if mode == Mode::Direct { "direct" } else { "not direct" };
                 lives(&idle.with(&[mode_word, client, again]), intensity, &mut all);
+                if mode == Mode::Shared {
+                    let mut watched = config(mode, restart, intensity);
+                    watched.health = Some(HEALTH);
+                    let idle =
+                        Variant { server: Server::new(watched), now: Moment(1_000), holds: Words::new() };
+                    healths(&idle.with(&[mode_word, client, again]), intensity, &mut all);
+                }
             }
         }
     }
     all
+}
+
+/// Two questions without a sign of life are the end.
+const HEALTH: Health =
+    Health { interval: Duration::from_secs(60), timeout: Duration::from_secs(5), misses: 2 };
+
+/// A server whose health is looked after, with all that can be known of it.
+fn healths(idle: &Variant, intensity: u32, all: &mut Vec<Variant>) {
+    let left = if intensity > 0 { "restart left" } else { "limit reached" };
+    let running = idle.then(&["Start", "Launched", "HandshakeDone"]).with(&["ready before", left, "watched"]);
+    let asked = running.then(&["Timeout"]);
+    let last = asked.then(&["Timeout"]);
+    for (variant, word) in
+        [(&running, "not asked"), (&asked, "asked before"), (&last, "asked for the last time")]
+    {
+        let variant = variant.clone().with(&[word]);
+        all.push(variant.then(&["Looked(heard)"]).with(&["alive"]));
+        all.push(variant.then(&["Looked(busy)"]).with(&["alive"]));
+        all.push(variant.then(&["Looked(busy)", "Looked(silent)"]).with(&["silent"]));
+        all.push(variant.with(&["silent"]));
+    }
+    rungs(&last.then(&["Timeout"]).with(&["unplanned", "sick", "abnormal", "answered"]), all);
+    // Life begins anew with any sign of it.
+    let again = last.then(&["Looked(heard)", "Timeout", "Timeout"]);
+    all.push(again.with(&["asked before", "silent"]));
 }
 
 /// The first launch and, where there is one, the second.

@@ -12,10 +12,12 @@ pub struct StartFailure {
     /// Which one.
     pub server: ServerName,
     /// `not_found`, `not_executable`, `directory`, `hung`, `resources`, `killed`, `launch`, `handshake`, `timeout`, `exited`,
-    /// `output_ended`, `keeper_lost`, `restart_limit` or `internal`.
+    /// `output_ended`, `unhealthy`, `keeper_lost`, `restart_limit` or `internal`.
     pub cause: &'static str,
     /// A sentence for a person, without the server's name.
     pub message: String,
+    /// Of a start that ran out of time: `launch`, or the method that had no answer.
+    pub waited_for: Option<String>,
     /// How its main process ended.
     pub exit: Option<Exit>,
     /// The end of its stderr; what is not UTF-8 is replaced. Not escaped.
@@ -70,7 +72,7 @@ pub enum Failure {
         /// Which one.
         session: SessionId,
         /// Why.
-        failure: Option<StartFailure>,
+        failure: Option<Box<StartFailure>>,
     },
     /// The open's session failed to start; nothing of it is left.
     #[error("a server could not be started")]
@@ -80,7 +82,7 @@ pub enum Failure {
         /// The start timeout ran out.
         timeout: bool,
         /// Why.
-        failure: Option<StartFailure>,
+        failure: Option<Box<StartFailure>>,
     },
     /// The server's starts have failed again and again, and it is not started for a while.
     #[error("a server is not started for a while")]

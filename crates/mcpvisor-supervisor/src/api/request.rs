@@ -1,7 +1,7 @@
 //! What is to be opened.
 use crate::events::EventLimits;
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, RegistryConfig};
-use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::server::{Health, Mode, Restart};
 use mcpvisor_lifecycle::session::Limits;
 use mcpvisor_lifecycle::{KeyRef, ServerName, SessionKey, Tenant, Uid};
 use mcpvisor_mcp::EraChoice;
@@ -73,6 +73,8 @@ pub struct ServerSpec {
     pub restart_intensity: u32,
     /// … in this time.
     pub restart_period: Duration,
+    /// When it is asked whether it is still there; none: never. Of a shared server.
+    pub health: Option<Health>,
     /// From launch to ready.
     pub start: Duration,
     /// From end of file to SIGTERM.
@@ -111,6 +113,7 @@ impl ServerSpec {
             restart: Restart::Temporary,
             restart_intensity: 0,
             restart_period: Duration::ZERO,
+            health: None,
             start: Duration::ZERO,
             stdin_grace: Duration::ZERO,
             term_grace: Duration::ZERO,

@@ -6,6 +6,7 @@ use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Generation, ServerName, SessionKey, Tenant, Uid};
 use mcpvisor_process::{ContainmentKind, Exit, ProcessRecord};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -148,7 +149,7 @@ pub enum FrameKind {
 #[derive(Debug, Clone)]
 pub struct Waits {
     /// In words.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
     /// For how long already.
     pub since: Duration,
     /// For how long still; none waits without a bound.

@@ -7,6 +7,7 @@ use mcpvisor_mcp::{Answer, Frame, Framer, Message};
 use smallvec::smallvec;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::net::unix::pipe;
 
 /// Bytes that are read before other tasks get their turn.
@@ -98,6 +99,7 @@ impl Shared {
                 match read(&pipe, buffer) {
                     Ok(0) => return Pumped::Ended,
                     Ok(count) => {
+                        self.heard.store(true, Ordering::Relaxed);
                         self.feed(&mut reader.framer, &buffer[..count]);
                         budget = budget.saturating_sub(count);
                     }

@@ -13,10 +13,14 @@ use mcpvisor_mcp::{
 };
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
+
+/// What a client asks to be told of changes.
+pub(super) const LISTEN: &str = "subscriptions/listen";
 
 /// Hears the parameters of each notification of a call's progress. Must not block.
 pub(crate) type Told = Arc<dyn Fn(&RawValue) + Send + Sync>;
@@ -29,6 +33,8 @@ pub(super) enum Waiter {
     Client(Arc<Attached>, CallKey),
     /// Nobody: the daemon's own subscription to changed lists.
     Own,
+    /// Nobody: whether the server is still there. Any byte of it is the answer.
+    Health,
 }
 
 /// What is for a client, and is told to it after the lock is given back.
@@ -48,6 +54,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// There is something to write that did not fit into the pipe, or the input is being closed.
     pub(super) wake_writer: Notify,
+    /// A byte has come since it was last looked.
+    pub(super) heard: AtomicBool,
     /// Held by whoever lists.
     pub(super) listing: tokio::sync::Mutex<()>,
     /// None until the handshake is over.
@@ -73,6 +81,12 @@ pub(super) struct State {
     tells_changes: bool,
     /// The daemon's own subscription, while it lasts.
     own: Option<RequestNumber>,
+    /// The question whether the server is still there, while it has no answer.
+    pub(super) health: Option<RequestNumber>,
+    /// Streams of changes that clients listen to: they last as long as the client likes, and make no server busy.
+    pub(super) listens: Vec<RequestNumber>,
+    /// The page of a list that is being asked for.
+    pub(super) page: Option<(ListKind, u32)>,
     /// Whose requests have failed, to be told when the lock is given back.
     failed: Vec<(Waiter, CallError)>,
     nameless_tools: u64,
@@ -112,11 +126,15 @@ impl Shared {
                 lists: Default::default(),
                 tells_changes: false,
                 own: None,
+                health: None,
+                listens: Vec::new(),
+                page: None,
                 failed: Vec::new(),
                 nameless_tools: 0,
                 torn_bytes: 0,
             }),
             wake_writer: Notify::new(),
+            heard: AtomicBool::new(false),
             listing: tokio::sync::Mutex::new(()),
             handshake: watch::Sender::new(None),
             slot,
@@ -172,6 +190,9 @@ impl Shared {
         if !state.outbox.push(line, Some((number, method))) {
             state.peer.withdraw(number);
             return Err(CallError::Overloaded);
+        }
+        if method == LISTEN {
+            state.note_listen(number);
         }
         Ok(number)
     }
@@ -232,7 +253,7 @@ impl Shared {
             match waiter {
                 Waiter::Caller(waiter, _) => drop(waiter.send(Err(error))),
                 Waiter::Client(client, call) => client.unanswered(self.slot.server(), call, &error),
-                Waiter::Own => {}
+                Waiter::Own | Waiter::Health => {}
             }
         }
     }
@@ -265,6 +286,7 @@ impl Shared {
                     state.own = None;
                     state.tells_changes = false;
                 }
+                PeerEvent::Answered { token: Waiter::Health, .. } => state.health = None,
                 PeerEvent::Answered { token: Waiter::Caller(waiter, _), answer } => {
                     let answer = match answer {
                         Answer::Line { outcome: Ok(result), .. } => Ok(result.to_owned()),
@@ -400,13 +422,13 @@ impl Shared {
         let reason: Arc<str> = error.to_string().into();
         let mut state = lock(&self.state);
         state.over.get_or_insert_with(|| error.clone());
-        let own = state.own.take();
+        let own = [state.own.take(), state.health.take()];
         let mut count = 0;
         for cancelled in state.peer.settle(&reason) {
             if !state.outbox.withdraw(cancelled.number) {
                 state.outbox.push(cancelled.line, None);
             }
-            count += usize::from(own != Some(cancelled.number));
+            count += usize::from(!own.contains(&Some(cancelled.number)));
             state.failed.push((cancelled.token, error.clone()));
         }
         self.handshake_over(Err(HandshakeError::Settled(reason)));
@@ -418,7 +440,7 @@ impl Shared {
     pub(super) fn stats(&self) -> ConnectionStats {
         let state = lock(&self.state);
         ConnectionStats {
-            in_flight: state.peer.in_flight() - usize::from(state.own.is_some()),
+            in_flight: state.in_flight(),
             tools: state.lists[ListKind::Tools as usize].count,
             passed_over: state.peer.counters(),
             noise: state.peer.noise().map(str::to_owned),
@@ -434,7 +456,7 @@ impl Shared {
         state.over.get_or_insert(CallError::ServerExited);
         let pending = state.peer.fail_all();
         state.failed.extend(pending.into_iter().map(|waiter| (waiter, CallError::ServerExited)));
-        state.own = None;
+        (state.own, state.health) = (None, None);
         self.handshake_over(Err(HandshakeError::ServerExited));
     }
 
@@ -509,11 +531,22 @@ impl State {
                 "resourcesListChanged": offers.resources,
             });
             let params = serde_json::Map::from_iter([("notifications".to_owned(), filter)]);
-            if let Ok(sent) = self.peer.request_with(Waiter::Own, "subscriptions/listen", &params) {
+            if let Ok(sent) = self.peer.request_with(Waiter::Own, LISTEN, &params) {
                 self.own = Some(sent.number);
-                self.outbox.push(sent.line, Some((sent.number, "subscriptions/listen")));
+                self.outbox.push(sent.line, Some((sent.number, LISTEN)));
             }
         }
+    }
+
+    /// Requests that wait for an answer, without the daemon's own that nobody waits for.
+    pub(super) fn in_flight(&self) -> usize {
+        self.peer.in_flight() - usize::from(self.own.is_some()) - usize::from(self.health.is_some())
+    }
+
+    /// Those that are over are forgotten, so that there are no more than requests in flight.
+    fn note_listen(&mut self, number: RequestNumber) {
+        self.listens.retain(|known| self.peer.waiter(*known).is_some());
+        self.listens.push(number);
     }
 
     fn changed(&mut self, kind: ListKind) {
@@ -540,7 +573,7 @@ impl State {
                 }
                 (None, true)
             }
-            Some(Waiter::Caller(_, None)) => (None, true),
+            Some(Waiter::Caller(_, None) | Waiter::Health) => (None, true),
             None => (None, false),
         }
     }

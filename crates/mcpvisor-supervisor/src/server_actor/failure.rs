@@ -17,11 +17,15 @@ impl Driver {
         // An exit that it was not told to make explains itself.
         let by_itself = live.stage == Stage::Itself && ended.is_some();
         drop(live);
-        let keeps =
-            |cause| !by_itself || failure == Failure::Launch || matches!(cause, "keeper_lost" | "timeout");
+        let keeps = |cause| {
+            !by_itself
+                || failure == Failure::Launch
+                || matches!(cause, "keeper_lost" | "timeout" | "unhealthy")
+        };
         let noted = noted.filter(|(cause, _)| keeps(*cause));
-        let noted =
-            noted.map(|noted| if noted.0 == "timeout" { self.arguments.record.too_slow() } else { noted });
+        let waited_for = self.waited_for.clone().unwrap_or_else(|| "launch".to_owned());
+        let too_slow = || self.arguments.record.too_slow(&waited_for);
+        let noted = noted.map(|noted| if noted.0 == "timeout" { too_slow() } else { noted });
         let last = noted.clone().map(|(_, text)| text).or_else(|| ended.clone());
         match (failure, noted) {
             (Failure::RestartLimit, _) => (
@@ -34,7 +38,7 @@ impl Driver {
                 ),
             ),
             (_, Some(keeper @ ("keeper_lost", _))) => keeper,
-            (Failure::StartTimeout, _) => self.arguments.record.too_slow(),
+            (Failure::StartTimeout, _) => too_slow(),
             (_, Some(noted)) => noted,
             (Failure::OutputEnded, None) if !by_itself => ("output_ended", "it closed its stdout".to_owned()),
             (_, None) => ("exited", ended.unwrap_or_else(|| "it ended".to_owned())),
@@ -44,8 +48,12 @@ impl Driver {
 
 impl ServerRecord {
     /// The start's time has run out.
-    pub(super) fn too_slow(&self) -> (&'static str, String) {
-        let mut text = format!("it was not ready within {} ms", self.spec.start.as_millis());
+    pub(super) fn too_slow(&self, waited_for: &str) -> (&'static str, String) {
+        let mut text = format!("it was not ready within {} ms: ", self.spec.start.as_millis());
+        match waited_for {
+            "launch" => text.push_str("its launch was not done"),
+            method => text.push_str(&format!("it did not answer `{method}`")),
+        }
         let noise = self.live().noise.clone();
         if let Some(line) = noise {
             text.push_str(&format!("; its stdout began with a line that is no message: {line}"));

@@ -19,8 +19,11 @@ pub(super) fn lost() -> Failure {
 }
 
 pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Failure {
-    let detail =
-        || record.and_then(|record| record.live().certificate.as_ref().and_then(|of| of.failure.clone()));
+    let detail = || {
+        record
+            .and_then(|record| record.live().certificate.as_ref().and_then(|of| of.failure.clone()))
+            .map(Box::new)
+    };
     match *refusal {
         Refusal::Draining => Failure::Draining,
         Refusal::SessionExists { session } => Failure::SessionExists { session },

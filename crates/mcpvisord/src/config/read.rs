@@ -4,10 +4,11 @@ use super::keys;
 use super::problem::{Problem, place};
 use super::walk::{Item, Section, Walk};
 use super::{
-    Breaker, BreakerOf, Config, Containment, Daemon, Profile, RestartPolicy, Server, Template, Timeouts,
+    Breaker, BreakerOf, Config, Containment, Daemon, HEALTH_MISSES, HEALTH_TIMEOUT, Profile, RestartPolicy,
+    Server, Template, Timeouts,
 };
 use mcpvisor_lifecycle::ServerName;
-use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::server::{Health, Mode, Restart};
 use mcpvisor_supervisor::{EraChoice, Prefix};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -238,6 +239,7 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
     let mut significant = false;
     set(&mut significant, section.get("significant").and_then(|item| item.boolean()));
     let restart = restart(section);
+    let health = health(section, mode);
     let timeouts = timeouts(section, inherited, Level::Server);
     let limits = section.section("limits", &keys::LIMITS);
     let limit = |key: &str| limits.as_ref().and_then(|limits| limits.get(key));
@@ -252,6 +254,7 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         required,
         significant,
         restart,
+        health,
         timeouts,
         memory: limit("memory").and_then(|item| item.size(1 << 20..=1 << 50)),
         processes: limit("processes").and_then(|item| item.number(1..=4_194_304)),
@@ -291,6 +294,33 @@ fn restart(section: &Section<'_>) -> RestartPolicy {
         }
     }
     policy
+}
+
+fn health(section: &Section<'_>, mode: Mode) -> Option<Health> {
+    let span = |key: &str| {
+        let item = section.get(key)?;
+        match item.duration() {
+            Some(Duration::ZERO) => {
+                item.wrong("it can't be zero", None);
+                None
+            }
+            span => span,
+        }
+    };
+    let (interval, timeout) = (span("health_interval"), span("health_timeout"));
+    let misses = section.get("health_misses").and_then(|item| item.number(1..=100));
+    let given = ["health_interval", "health_timeout", "health_misses"].map(|key| section.get(key));
+    if let Some(item) = given.iter().flatten().next().filter(|_| mode != Mode::Shared) {
+        item.wrong("an exclusive server is its client's alone to speak to", Some("leave its health out"));
+    }
+    if let [None, Some(item), _] | [None, None, Some(item)] = &given {
+        item.wrong("nobody asks for its health", Some("say how often: health_interval = \"1m\""));
+    }
+    Some(Health {
+        interval: interval?,
+        timeout: timeout.unwrap_or(HEALTH_TIMEOUT),
+        misses: misses.and_then(|number| u32::try_from(number).ok()).unwrap_or(HEALTH_MISSES),
+    })
 }
 
 /// Keys whose meaning is settled and whose other values come with later versions: they are checked, and a value

@@ -60,6 +60,8 @@ significant = true
 restart = "permanent"
 restart_intensity = 3
 restart_period = "30s"
+health_interval = "1m"
+health_misses = 2
 stop_command = []
 timeouts = { start = "10s" }
 [profiles.p.servers.s.limits]
@@ -151,6 +153,7 @@ command = "log"
             required: false,
             significant: true,
             restart: RestartPolicy { when: Restart::Permanent, intensity: 3, period: seconds(30) },
+            health: Some(Health { interval: seconds(60), timeout: seconds(10), misses: 2 }),
             timeouts: Timeouts { start: seconds(10), drain: seconds(20), ..timeouts },
             memory: Some(1 << 30),
             processes: Some(64),

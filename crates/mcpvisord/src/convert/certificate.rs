@@ -94,6 +94,7 @@ pub(super) fn start_failure(failure: &StartFailure) -> results::StartFailure {
         server: names::server(&failure.server),
         reason: failure.cause.to_owned(),
         message: failure.message.clone(),
+        waited_for: failure.waited_for.clone(),
         exit: failure.exit.map(exit),
         stderr_tail: failure.stderr_tail.to_string(),
         frames: frames(&failure.frames),

@@ -196,7 +196,7 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         Failure::ServerFailed { session, server, failure } => {
             let timeout = failure.as_ref().is_some_and(|failure| failure.cause == "timeout");
             let kind = if timeout { ErrorKind::StartTimeout } else { ErrorKind::StartFailed };
-            started(of(kind, format!("server {server} could not be started"), session), failure)
+            started(of(kind, format!("server {server} could not be started"), session), failure.map(Box::new))
                 .with("server", names::server(&server))
         }
         Failure::ServerQuarantined { session, server, remaining: left } => of(
@@ -226,7 +226,7 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
 }
 
 /// The server's failure is the message; the session's stands where there is none.
-fn started(object: ErrorObject, failure: Option<StartFailure>) -> ErrorObject {
+fn started(object: ErrorObject, failure: Option<Box<StartFailure>>) -> ErrorObject {
     let Some(failure) = failure else { return object };
     let mut object = object.with_all(start_failure(&failure));
     object.data.details.remove("message");

@@ -63,7 +63,7 @@ pub(crate) fn server(view: &ServerView) -> results::Server {
         in_flight: view.in_flight.map(count),
         last_error: view.last_error.clone(),
         waits_for: view.waits_for.as_ref().map(|waits| results::WaitsFor {
-            what: waits.what.to_owned(),
+            what: waits.what.clone().into_owned(),
             since_ms: milliseconds(waits.since),
             left_ms: waits.left.map(milliseconds),
         }),

@@ -53,6 +53,7 @@ fn the_certificate_has_its_shape() {
 fn a_failed_start_names_server_reason_and_stderr() {
     let session = SessionId { uid: Uid(1), generation: Generation(7) };
     let failure = StartFailure {
+        waited_for: None,
         server: ServerName::new("main").unwrap(),
         cause: "not_found",
         message: "nope: no such program in PATH".into(),
@@ -61,7 +62,8 @@ fn a_failed_start_names_server_reason_and_stderr() {
         frames: [].into(),
     };
     let key = SessionKey::new("k").unwrap();
-    let error = error(Failure::StartFailed { session, timeout: false, failure: Some(failure) }, Some(&key));
+    let error =
+        error(Failure::StartFailed { session, timeout: false, failure: Some(Box::new(failure)) }, Some(&key));
     assert_eq!(error.kind(), ErrorKind::StartFailed);
     assert_eq!(error.message, "server main: nope: no such program in PATH");
     assert_eq!(

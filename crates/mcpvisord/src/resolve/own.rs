@@ -1,10 +1,10 @@
 //! Commands of a client's own: its environment, directory, umask and limits.
 use super::invalid;
-use crate::config::{BreakerOf, Config, RestartPolicy};
+use crate::config::{BreakerOf, Config, HEALTH_MISSES, HEALTH_TIMEOUT, RestartPolicy};
 use crate::peer::Peer;
 use mcpvisor_control::params::{Mode as WireMode, Restart as WireRestart, ServerDefinition, SessionOpen};
 use mcpvisor_control::{ErrorObject, Text};
-use mcpvisor_lifecycle::server::{Mode, Restart};
+use mcpvisor_lifecycle::server::{Health, Mode, Restart};
 use mcpvisor_process::{Credentials, ResourceLimit};
 use mcpvisor_supervisor::{EraChoice, ServerSpec};
 use std::ffi::{CString, OsStr};
@@ -133,12 +133,30 @@ pub(super) fn spec(
         },
         restart_intensity: definition.restart_intensity.unwrap_or(policy.intensity),
         restart_period: period,
+        health: health(definition, direct || exclusive)?,
         start,
         stdin_grace: span(definition.stdin_grace_ms, stdin_grace),
         term_grace: span(definition.term_grace_ms, timeouts.term_grace),
         kill_wait: span(definition.kill_wait_ms, timeouts.kill_wait),
         max_line: config.daemon.max_line,
     })
+}
+
+fn health(definition: &ServerDefinition, alone: bool) -> Result<Option<Health>, ErrorObject> {
+    let wrong = |text: &str| Err(invalid(format!("server {}: {text}", definition.name)));
+    let Some(interval) = definition.health_interval_ms else {
+        let more = definition.health_timeout_ms.is_some() || definition.health_misses.is_some();
+        return if more { wrong("nobody asks for its health: name health_interval_ms") } else { Ok(None) };
+    };
+    let timeout = definition.health_timeout_ms.map_or(HEALTH_TIMEOUT, Duration::from_millis);
+    let misses = definition.health_misses.unwrap_or(HEALTH_MISSES);
+    if interval == 0 || timeout.is_zero() || misses == 0 {
+        return wrong("health_interval_ms, health_timeout_ms and health_misses can't be zero");
+    }
+    if alone {
+        return wrong("its client alone speaks to it, so nobody can ask for its health");
+    }
+    Ok(Some(Health { interval: Duration::from_millis(interval), timeout, misses }))
 }
 
 fn check(open: &SessionOpen) -> Result<(), ErrorObject> {

@@ -120,6 +120,7 @@ fn spec(
         restart: server.restart.when,
         restart_intensity: server.restart.intensity,
         restart_period: server.restart.period,
+        health: server.health,
         start: server.timeouts.start,
         stdin_grace: server.timeouts.stdin_grace,
         term_grace: server.timeouts.term_grace,

@@ -40,6 +40,7 @@ fn spec(name: &str) -> ServerSpec {
         restart: Restart::Permanent,
         restart_intensity: 5,
         restart_period: Duration::from_secs(60),
+        health: None,
         start: Duration::from_secs(20),
         stdin_grace: Duration::ZERO,
         term_grace: Duration::ZERO,

@@ -64,6 +64,7 @@ fn a_quarantine_lists_what_lives() {
 fn a_failed_start_tells_the_end_of_stderr_escaped() {
     let mut failed = CloseReport::without_end("a".parse().unwrap(), Some(1), CloseOutcome::Closed);
     failed.failure = Some(StartFailure {
+        waited_for: None,
         server: "main".parse().unwrap(),
         reason: "exited".to_owned(),
         message: "it ended before it was ready".to_owned(),
