@@ -71,10 +71,13 @@ on_both! {
         let connection = daemon.connect();
         let (mut kept, mut ended) = (0, 0);
         for round in 0..60_u64 {
+            let begun = Instant::now();
             let opened = connection.call("session/open", &params).expect("an open has a session, an old one or a new one");
             let echo = json!({"key": "edge", "tool": "echo", "arguments": {"message": "x"}});
             let answer = connection.call("tool/call", &echo);
-            assert!(answer.is_ok(), "round {round}: who was told of a session can use it: {answer:?}");
+            // On a busy machine the limit may have come before the call.
+            let in_time = begun.elapsed() < Duration::from_millis(60);
+            assert!(answer.is_ok() || !in_time, "round {round}: who was told of a session can use it: {answer:?}");
             std::thread::sleep(Duration::from_millis(48 + round % 24));
             match connection.call("tool/call", &echo) {
                 Ok(_) => kept += 1,
