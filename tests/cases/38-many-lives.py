@@ -11,6 +11,8 @@ BUG_ERA             "legacy" (the default): `server/discover` is an unknown meth
                     "locks": modern, but once it has seen `initialize` everything is refused until its end.
                     "strict": legacy, and ends where the first message is not `initialize`.
                     "shuts": legacy, but once it has seen `server/discover` everything is refused until its end.
+                    "neither": everything of the handshake is refused.
+                    BUG_ERA_FILE=FILE: the word stands in FILE, and is read at each birth.
 BUG_SILENT=METHOD   this method gets no answer; BUG_SILENT_PAGE=N: only page N of `tools/list` (pages count from 1).
 
 Its tools: `echo`; `die` (SIGKILL); `leave` (exits with 0, no answer); `deaf` (answers, and reads nothing more);
@@ -46,6 +48,9 @@ def log(text):
 class Server:
     def __init__(self):
         self.era = os.environ.get("BUG_ERA", "legacy")
+        if os.environ.get("BUG_ERA_FILE"):
+            with open(os.environ["BUG_ERA_FILE"]) as f:
+                self.era = f.read().strip()
         self.locked = None  # of "dual", "locks" and "shuts": what the first message decided
         self.silent = os.environ.get("BUG_SILENT")
         self.silent_page = int(os.environ.get("BUG_SILENT_PAGE", "0"))
@@ -95,6 +100,8 @@ class Server:
             sys.stderr.write(f"{method} gets no answer\n")
             sys.stderr.flush()
             return
+        if self.era == "neither":
+            return self.fail(rid, -32601, "this server speaks neither era")
         if self.locked == "wrong":
             return self.fail(rid, -32600, "this process speaks the other era")
         if method == "initialize":

@@ -9,6 +9,7 @@ mod cases_run;
 mod clients;
 mod demo;
 mod differential;
+mod eras;
 mod events;
 mod failpoints;
 mod frozen;

@@ -41,6 +41,12 @@ pub struct Server {
     early: Early,
     /// The rung in force when the main process of this incarnation ended.
     main_ended: Option<Stage>,
+    /// An end of this incarnation before it is ready is followed by one start more, in the other era.
+    other_era: bool,
+    /// This incarnation is that one.
+    changed_era: bool,
+    /// How many of those there were: they are no restarts.
+    changes: u32,
     /// This incarnation, an exclusive one, has or had its client.
     had_client: bool,
     seeded: Seeded,
@@ -86,6 +92,9 @@ impl Server {
             history: History::default(),
             early: Early::default(),
             main_ended: None,
+            other_era: false,
+            changed_era: false,
+            changes: 0,
             had_client: false,
             seeded: Seeded::default(),
         }
@@ -124,6 +133,10 @@ impl Server {
             ServerEvent::LaunchFailed { incarnation } if current(incarnation) => {
                 self.launch_failed(now, &mut out);
             }
+            ServerEvent::OtherEra { incarnation } if current(incarnation) => {
+                let handshakes = matches!(self.phase, Phase::Handshaking { .. });
+                self.other_era |= handshakes && !self.changed_era;
+            }
             ServerEvent::HandshakeDone { incarnation } if current(incarnation) => {
                 if matches!(self.phase, Phase::Handshaking { .. }) {
                     self.run(now, &mut out);
@@ -160,6 +173,7 @@ impl Server {
             // A fact of another incarnation changes nothing (G3).
             ServerEvent::Launched { .. }
             | ServerEvent::LaunchFailed { .. }
+            | ServerEvent::OtherEra { .. }
             | ServerEvent::HandshakeDone { .. }
             | ServerEvent::HandshakeFailed { .. }
             | ServerEvent::MainExited { .. }
@@ -227,10 +241,16 @@ impl Server {
         (self.number.0 > 0).then_some(self.number)
     }
 
-    /// How many launches there were after the first.
+    /// Whether the incarnation is asked in another era than the one before, in the same start.
+    #[must_use]
+    pub fn changed_era(&self) -> bool {
+        self.changed_era
+    }
+
+    /// How many launches there were after the first, without those that only changed the era.
     #[must_use]
     pub fn restarts(&self) -> u32 {
-        self.number.0.saturating_sub(1)
+        self.number.0.saturating_sub(1).saturating_sub(self.changes)
     }
 
     /// The rung in force when the main process ended; while it lives, the one in force now.
@@ -266,17 +286,24 @@ impl Server {
     }
 
     fn launch(&mut self, now: Moment, out: &mut Effects) {
+        self.changed_era = false;
+        self.launch_until(now, now.after(self.config.start), out);
+    }
+
+    fn launch_until(&mut self, now: Moment, until: Moment, out: &mut Effects) {
         self.number = self.next_number();
         self.early = Early::default();
         self.main_ended = None;
         self.had_client = false;
+        self.other_era = false;
         self.since = now;
-        self.phase = Phase::Launching { until: now.after(self.config.start) };
+        self.phase = Phase::Launching { until };
         out.push(ServerEffect::Launch { incarnation: self.number });
     }
 
     fn run(&mut self, now: Moment, out: &mut Effects) {
         self.been_ready = true;
+        self.other_era = false;
         self.since = now;
         self.phase = Phase::Running { since: now, watch: self.watch(now) };
         out.push(ServerEffect::Report(ServerReport::Ready));

@@ -1,7 +1,7 @@
 //! What a server's answers to the handshake mean.
 //!
 //! `initialize` is sent first: servers of both eras lock to the first that they see, and legacy clients are the many. A server
-//! that refuses it as one of the modern era would is asked with `server/discover`.
+//! that refuses it as one of the modern era would is asked with `server/discover`. One that is known to be modern is asked the other way round.
 use crate::listing::ListKind;
 use crate::text::printable;
 use crate::version::{Era, EraChoice, LEGACY, MODERN, OFFERED};
@@ -75,6 +75,10 @@ pub enum HandshakeError {
         /// The server's `data`, as it came.
         data: Option<Box<RawValue>>,
     },
+    /// It refused one era after the other: perhaps since it had locked on the wrong one, which a new process would not have. Why it
+    /// refused `initialize`.
+    #[error("{0}")]
+    Locked(Box<HandshakeError>),
     /// No revision is known to both.
     #[error("no common protocol version: the server answered {answered}, mcpvisor offered {offered}")]
     Version {
@@ -112,6 +116,8 @@ pub(crate) enum Step {
     Failed(HandshakeError),
     /// Ask with `server/discover` at this revision; if that fails too, this error is told.
     Discover(&'static str, HandshakeError),
+    /// Ask with `initialize`, after `server/discover` was refused.
+    Initialize,
 }
 
 /// An error object of JSON-RPC.
@@ -189,10 +195,15 @@ struct Supported {
 }
 
 /// The answer to `initialize`.
-pub(crate) fn initialize_answered(outcome: Result<&RawValue, &RawValue>, era: EraChoice) -> Step {
+/// `second`: after `server/discover` was refused.
+pub(crate) fn initialize_answered(
+    outcome: Result<&RawValue, &RawValue>,
+    era: EraChoice,
+    second: bool,
+) -> Step {
     let result = match outcome {
         Ok(result) => result,
-        Err(error) => return initialize_refused(error, era),
+        Err(error) => return initialize_refused(error, era, second),
     };
     let raw = result;
     let result: InitializeResult<'_> = match serde_json::from_str(raw.get()) {
@@ -214,13 +225,16 @@ pub(crate) fn initialize_answered(outcome: Result<&RawValue, &RawValue>, era: Er
     })
 }
 
-fn initialize_refused(error: &RawValue, era: EraChoice) -> Step {
+fn initialize_refused(error: &RawValue, era: EraChoice, second: bool) -> Step {
     let error: RpcError = match serde_json::from_str(error.get()) {
         Ok(error) => error,
         Err(error) => return bad_answer("initialize", &error),
     };
     let supported = error.supported();
     let refused = error.refused();
+    if second {
+        return Step::Failed(HandshakeError::Locked(Box::new(refused)));
+    }
     if era == EraChoice::Legacy || !MODERN_REFUSALS.contains(&error.code) {
         return Step::Failed(refused);
     }
@@ -236,16 +250,18 @@ fn initialize_refused(error: &RawValue, era: EraChoice) -> Step {
 /// The answer to `server/discover`; where it was sent after `initialize` had been refused, that error explains more than the second.
 pub(crate) fn discover_answered(
     outcome: Result<&RawValue, &RawValue>,
+    era: EraChoice,
     refusal: Option<HandshakeError>,
 ) -> Step {
     let result = match outcome {
         Ok(result) => result,
+        Err(_) if era == EraChoice::ModernFirst => return Step::Initialize,
         Err(error) => {
             let error = serde_json::from_str::<RpcError>(error.get());
             return Step::Failed(match error.as_ref().ok().and_then(RpcError::supported) {
                 Some(supported) => no_common(&MODERN.join(", "), &supported),
                 None => match (refusal, error) {
-                    (Some(refusal), _) => refusal,
+                    (Some(refusal), _) => HandshakeError::Locked(Box::new(refusal)),
                     (None, Ok(error)) => error.refused(),
                     (None, Err(error)) => return bad_answer("server/discover", &error),
                 },

@@ -55,9 +55,10 @@ pub struct Peer<T> {
 #[derive(Debug)]
 enum Phase {
     New,
-    Initializing(u64, EraChoice),
+    /// Whether `server/discover` was refused before.
+    Initializing(u64, EraChoice, bool),
     /// The error is what `initialize` was refused with, where it was tried.
-    Discovering(u64, Option<HandshakeError>),
+    Discovering(u64, EraChoice, Option<HandshakeError>),
     Ready(Negotiated),
     Failed,
 }
@@ -127,11 +128,11 @@ impl<T> Peer<T> {
             return None;
         }
         let number = self.number();
-        if era == EraChoice::Modern {
-            self.phase = Phase::Discovering(number.0, None);
+        if matches!(era, EraChoice::Modern | EraChoice::ModernFirst) {
+            self.phase = Phase::Discovering(number.0, era, None);
             return Some(outgoing::discover(&number.to_string(), MODERN[MODERN.len() - 1]));
         }
-        self.phase = Phase::Initializing(number.0, era);
+        self.phase = Phase::Initializing(number.0, era, false);
         Some(outgoing::initialize(&number.to_string()))
     }
 
@@ -368,7 +369,7 @@ impl<T> Peer<T> {
     }
 
     fn is_handshake(&self, number: u64) -> bool {
-        matches!(self.phase, Phase::Initializing(current, _) | Phase::Discovering(current, _) if current == number)
+        matches!(self.phase, Phase::Initializing(current, ..) | Phase::Discovering(current, ..) if current == number)
     }
 
     /// The number of an id of ours, whether it is pending or not. A server that turns strings into numbers where it can leaves
@@ -380,7 +381,7 @@ impl<T> Peer<T> {
     /// The only request that an answer without an id can mean.
     fn only_pending(&self) -> Option<u64> {
         let handshake = match self.phase {
-            Phase::Initializing(number, _) | Phase::Discovering(number, _) => Some(number),
+            Phase::Initializing(number, ..) | Phase::Discovering(number, ..) => Some(number),
             _ => None,
         };
         let mut candidates = self.pending.keys().copied().chain(handshake);
@@ -408,11 +409,11 @@ impl<T> Peer<T> {
             return smallvec![PeerEvent::Answered { token, answer }];
         }
         match std::mem::replace(&mut self.phase, Phase::Failed) {
-            Phase::Initializing(current, era) if current == number => {
-                self.advance(initialize_answered(outcome, era))
+            Phase::Initializing(current, era, second) if current == number => {
+                self.advance(initialize_answered(outcome, era, second))
             }
-            Phase::Discovering(current, refusal) if current == number => {
-                self.advance(discover_answered(outcome, refusal))
+            Phase::Discovering(current, era, refusal) if current == number => {
+                self.advance(discover_answered(outcome, era, refusal))
             }
             phase => {
                 self.phase = phase;
@@ -444,8 +445,13 @@ impl<T> Peer<T> {
             }
             Step::Discover(version, refusal) => {
                 let number = self.number();
-                self.phase = Phase::Discovering(number.0, Some(refusal));
+                self.phase = Phase::Discovering(number.0, EraChoice::Auto, Some(refusal));
                 smallvec![PeerEvent::Send(outgoing::discover(&number.to_string(), version))]
+            }
+            Step::Initialize => {
+                let number = self.number();
+                self.phase = Phase::Initializing(number.0, EraChoice::ModernFirst, true);
+                smallvec![PeerEvent::Send(outgoing::initialize(&number.to_string()))]
             }
         }
     }

@@ -15,6 +15,8 @@ pub enum EraChoice {
     /// With `initialize`, and with `server/discover` where that is refused as a modern server would.
     #[default]
     Auto,
+    /// The other way round: for a server that was modern when it was last negotiated with.
+    ModernFirst,
     /// With `initialize` only.
     Legacy,
     /// With `server/discover` only.

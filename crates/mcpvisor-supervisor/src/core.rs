@@ -1,5 +1,6 @@
 //! What the actors share, and what is still there when one of them is lost.
 use crate::clock::Clock;
+use crate::eras::Eras;
 use crate::events::{EventKind, Events};
 use crate::gate::Seen;
 use crate::hooks::Hooks;
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     pub(crate) containment: Containment,
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
+    pub(crate) eras: Arc<Eras>,
     pub(crate) events: Events,
     pub(crate) hooks: Hooks,
     /// The registry's actor; another one after a loss.
@@ -83,6 +85,7 @@ impl Core {
             containment,
             clock: Clock::start(),
             counters: Counters::default(),
+            eras: Arc::default(),
             events,
             hooks,
             registry: watch::Sender::new(None),

@@ -9,6 +9,7 @@ mod clock;
 mod core;
 mod definition;
 mod direct;
+mod eras;
 mod events;
 mod frames;
 mod gate;

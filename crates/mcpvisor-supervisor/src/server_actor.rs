@@ -2,6 +2,7 @@
 //!
 //! Messages become events, `step` decides, effects are carried out. Nothing is awaited in a handler; what takes time is a
 //! task or a thread of the process layer, whose answer is a message.
+mod era;
 mod failure;
 mod health;
 mod launch;
@@ -13,6 +14,7 @@ use crate::api::{DirectStreams, ServerSpec, StartFailure};
 use crate::certificate;
 use crate::clock::{Alarm, Clock};
 use crate::direct;
+use crate::eras::Eras;
 use crate::frames::LAST;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::{Connection, ConnectionOptions};
@@ -24,7 +26,7 @@ use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_lifecycle::server::{
     Failure, Mode, Server, ServerConfig, ServerEffect, ServerEvent, ServerReport, ServerState,
 };
-use mcpvisor_mcp::{HandshakeError, ListKind, Negotiated};
+use mcpvisor_mcp::{EraChoice, HandshakeError, ListKind, Negotiated};
 use mcpvisor_process::{
     Containment, Exit, LaunchError, LaunchErrorKind, Launched, ScopeFact, ScopeId, Stdio,
 };
@@ -81,6 +83,7 @@ pub(crate) struct ServerArguments {
     pub(crate) parent: ActorRef<SessionMsg>,
     pub(crate) containment: Containment,
     pub(crate) clock: Clock,
+    pub(crate) eras: Arc<Eras>,
     pub(crate) direct: Option<DirectStreams>,
 }
 
@@ -92,6 +95,10 @@ pub(crate) struct Driver {
     hang_up: Option<direct::Watch>,
     /// Why the newest incarnation could not be used, in words, until it is reported.
     cause: Option<(&'static str, String)>,
+    /// How the handshake with the newest incarnation begins.
+    era: EraChoice,
+    /// The newest incarnation was ready.
+    was_ready: bool,
     /// What the start waited for when its time ran out.
     waited_for: Option<String>,
     /// What the server was asked last, to learn whether it is still there.
@@ -125,6 +132,8 @@ impl Actor for ServerActor {
             alarm: Alarm::default(),
             hang_up: None,
             cause: None,
+            era: EraChoice::Auto,
+            was_ready: false,
             waited_for: None,
             asked: "ping",
             renewed: None,
@@ -193,7 +202,12 @@ impl Driver {
                 Some(event) => event,
                 None => return,
             },
-            ServerMsg::Handshake(incarnation, result) => self.shook_hands(incarnation, result),
+            ServerMsg::Handshake(incarnation, result) => {
+                if let Err(HandshakeError::Locked(_)) = result {
+                    self.step(myself, ServerEvent::OtherEra { incarnation });
+                }
+                self.shook_hands(incarnation, result)
+            }
             ServerMsg::Scope(incarnation, fact) => {
                 if matches!(fact, ScopeFact::Empty { .. }) && self.had_client(incarnation) {
                     self.step(myself, ServerEvent::ClientCame { incarnation });
@@ -266,7 +280,12 @@ impl Driver {
         let containment = &self.arguments.containment;
         match *effect {
             ServerEffect::Launch { incarnation } => self.launch(myself, incarnation),
-            ServerEffect::Handshake { incarnation } => self.shake_hands(myself, incarnation),
+            ServerEffect::Handshake { incarnation } => {
+                if self.era_is_remembered() {
+                    self.step(myself, ServerEvent::OtherEra { incarnation });
+                }
+                self.shake_hands(myself, incarnation);
+            }
             ServerEffect::AskHealth { .. } => {
                 let connection = self.arguments.record.any_connection();
                 self.asked = connection.map_or(self.asked, |connection| connection.ask_health());
@@ -298,6 +317,8 @@ impl Driver {
     // Launch.
 
     fn launch(&mut self, myself: &ActorRef<ServerMsg>, incarnation: Incarnation) {
+        self.choose_era();
+        self.was_ready = false;
         let arguments = &mut self.arguments;
         let (stdio, cwd) = match arguments.direct.as_mut() {
             None => (Stdio::Piped, None),
@@ -402,7 +423,7 @@ impl Driver {
             } else {
                 let usual = ConnectionOptions::default();
                 let max_pending = record.spec.max_in_flight.unwrap_or(usual.max_pending);
-                let (max_line, era) = (record.spec.max_line, record.spec.era);
+                let (max_line, era) = (record.spec.max_line, self.era);
                 let options = ConnectionOptions { max_line, era, max_pending, ..usual };
                 let connection = {
                     let slot = self.arguments.session.slot.of(record.index);
@@ -456,6 +477,7 @@ impl Driver {
                     live.era = Some(handshake.era.as_str());
                     live.protocol = Some(handshake.protocol.to_string());
                     drop(live);
+                    self.remember_era(&handshake);
                     self.renewed = Some(handshake);
                 }
                 ServerEvent::HandshakeDone { incarnation }
@@ -541,6 +563,7 @@ impl Driver {
         };
         let Some(failure) = failure else {
             if report == ServerReport::Ready {
+                self.was_ready = true;
                 self.cause = None;
                 let client = self.arguments.session.slot.client();
                 if let Some((client, negotiated)) = client.zip(self.renewed.take()) {
@@ -551,6 +574,9 @@ impl Driver {
             let _ = parent.send_message(SessionMsg::Server(place, report));
             return;
         };
+        if !self.was_ready {
+            self.forget_era();
+        }
         let (cause, message) = self.why(failure);
         let record = &self.arguments.record;
         // The last words of a server are the best explanation: they are read before anyone is told.

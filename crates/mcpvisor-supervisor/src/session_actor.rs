@@ -282,6 +282,7 @@ impl Driver {
             parent: myself.clone(),
             containment: self.core.containment.clone(),
             clock: self.core.clock,
+            eras: Arc::clone(&self.core.eras),
             direct: match record.spec.mode {
                 Mode::Direct | Mode::Exclusive => self.direct.take(),
                 Mode::Shared => None,

@@ -20,6 +20,8 @@ pub(super) struct Ladder {
     pub(super) answered: bool,
     /// The scope was told to be empty before the launch was answered.
     pub(super) empty: bool,
+    /// One start more, in the other era, may follow until then.
+    pub(super) again: Option<Moment>,
     /// When the ladder began.
     pub(super) began: Moment,
 }
@@ -64,9 +66,16 @@ impl Server {
         if self.early.exited.is_some() && !answered {
             self.main_ended = Some(Stage::Itself);
         }
-        let empty = self.early.empty;
-        self.phase =
-            Phase::Ending(Ladder { rung: Rung::Settling, until: None, intent, answered, empty, began: now });
+        let (empty, again) = (self.early.empty, self.other_era_until());
+        self.phase = Phase::Ending(Ladder {
+            rung: Rung::Settling,
+            until: None,
+            intent,
+            answered,
+            empty,
+            again,
+            began: now,
+        });
     }
 
     /// Goes to a rung, with the whole of its budget.
@@ -175,6 +184,16 @@ impl Server {
             self.history.ran(&self.config, now.since(since));
         }
         out.push(ServerEffect::Release { incarnation: self.number });
+        if let Intent::Unplanned(cause) = intent
+            && let Some(until) = self.other_era_until().filter(|until| now < *until)
+            && cause != Cause::Failed(Failure::StartTimeout)
+        {
+            // No failure, and no restart: the start goes on, in what is left of its time.
+            self.changed_era = true;
+            self.changes = self.changes.saturating_add(1);
+            self.launch_until(now, until, out);
+            return;
+        }
         let (phase, report) = match intent {
             Intent::Restart => return self.relaunch(now, out),
             Intent::Stop => (Phase::Stopped, ServerReport::Stopped),
@@ -184,6 +203,15 @@ impl Server {
         self.since = now;
         self.phase = phase;
         out.push(ServerEffect::Report(report));
+    }
+
+    /// Until when one start more, in the other era, may follow on this incarnation.
+    fn other_era_until(&self) -> Option<Moment> {
+        match &self.phase {
+            Phase::Handshaking { until } => Some(*until).filter(|_| self.other_era),
+            Phase::Ending(ladder) => ladder.again,
+            _ => None,
+        }
     }
 
     fn after_failure(&mut self, now: Moment, cause: Cause) -> (Phase, ServerReport) {

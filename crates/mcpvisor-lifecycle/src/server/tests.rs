@@ -76,6 +76,49 @@ fn g29_a_server_that_dies_at_once_is_started_six_times() {
     assert_eq!(effects, [ServerEffect::Release { incarnation }, ServerEffect::Report(failed)]);
 }
 
+/// A change of the era is no restart and no failure, has the rest of the start's time, and comes once in a start.
+#[test]
+fn the_other_era_is_tried_once_in_the_time_of_the_start() {
+    let second = |number: u64| Moment(number * 1_000_000);
+    let mut server = idle(Mode::Shared);
+    let _ = server.step(second(0), ServerEvent::Start);
+    let fail = |server: &mut Server, at: u64| {
+        let incarnation = server.incarnation().unwrap();
+        for event in [
+            ServerEvent::Launched { incarnation },
+            ServerEvent::OtherEra { incarnation },
+            ServerEvent::HandshakeFailed { incarnation },
+        ] {
+            let _ = server.step(second(at), event);
+        }
+        server.step(second(at + 1), ServerEvent::ScopeEmpty { incarnation })
+    };
+    let (first, next) = (Incarnation(1), Incarnation(2));
+    let again = [ServerEffect::Release { incarnation: first }, ServerEffect::Launch { incarnation: next }];
+    assert_eq!(fail(&mut server, 2), again);
+    assert!(server.changed_era() && server.restarts() == 0 && server.state() == ServerState::Starting);
+    assert_eq!(server.next_timeout(), Some(second(30)), "the start's own time");
+    let failed = ServerEffect::Report(ServerReport::Failed(Failure::Handshake));
+    assert_eq!(fail(&mut server, 5).last(), Some(&failed), "once in a start");
+    // One that was ready in the other era has no restart to its name; when it is started again, it may change once more.
+    let mut server = idle(Mode::Shared);
+    let _ = server.step(second(0), ServerEvent::Start);
+    let _ = fail(&mut server, 2);
+    for event in
+        [ServerEvent::Launched { incarnation: next }, ServerEvent::HandshakeDone { incarnation: next }]
+    {
+        let _ = server.step(second(3), event);
+    }
+    let _ = server.step(second(4), ServerEvent::ScopeEmpty { incarnation: next });
+    assert_eq!((server.state(), server.restarts()), (ServerState::Backoff, 0));
+    let due = server.next_timeout().unwrap();
+    let _ = server.step(due, ServerEvent::Timeout);
+    assert!(!server.changed_era() && server.restarts() == 1);
+    let effects = fail(&mut server, 7);
+    assert_eq!(effects.last(), Some(&ServerEffect::Launch { incarnation: Incarnation(4) }));
+    assert_eq!(server.restarts(), 1);
+}
+
 /// G34: of two ends at about the same time the client's counts as the first, also before the launch is answered, and the main
 /// process then ended after its input; an exit that is told before any hang-up is the server's own.
 #[test]

@@ -88,6 +88,12 @@ pub enum ServerEvent {
         /// Which.
         incarnation: Incarnation,
     },
+    /// Another era may do: it is asked first in the one that is remembered of it, or has locked on the wrong one. If it ends
+    /// before it is ready, one start more follows, in the other era and in the same time. To be told before the handshake's outcome.
+    OtherEra {
+        /// Which.
+        incarnation: Incarnation,
+    },
     /// It can be used.
     HandshakeDone {
         /// Which.

@@ -99,6 +99,7 @@ fn g3_facts_of_another_incarnation_change_nothing() {
             for event in [
                 ServerEvent::Launched { incarnation: other },
                 ServerEvent::LaunchFailed { incarnation: other },
+                ServerEvent::OtherEra { incarnation: other },
                 ServerEvent::HandshakeDone { incarnation: other },
                 ServerEvent::HandshakeFailed { incarnation: other },
                 ServerEvent::MainExited { incarnation: other, normal: true, hung_up: false },

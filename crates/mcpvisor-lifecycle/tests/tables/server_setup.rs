@@ -14,7 +14,7 @@ pub(crate) struct Variant {
 }
 
 /// The names that the tables use.
-pub(crate) const EVENTS: [&str; 25] = [
+pub(crate) const EVENTS: [&str; 26] = [
     "Start",
     "Stop",
     "Stop(term first)",
@@ -25,6 +25,7 @@ pub(crate) const EVENTS: [&str; 25] = [
     "RetryKill",
     "Launched",
     "LaunchFailed",
+    "OtherEra",
     "HandshakeDone",
     "HandshakeFailed",
     "MainExited(0)",
@@ -55,6 +56,7 @@ pub(crate) fn event(server: &Server, name: &str) -> ServerEvent {
         "RetryKill" => ServerEvent::RetryKill,
         "Launched" => ServerEvent::Launched { incarnation },
         "LaunchFailed" => ServerEvent::LaunchFailed { incarnation },
+        "OtherEra" => ServerEvent::OtherEra { incarnation },
         "HandshakeDone" => ServerEvent::HandshakeDone { incarnation },
         "HandshakeFailed" => ServerEvent::HandshakeFailed { incarnation },
         "MainExited(0)" => ServerEvent::MainExited { incarnation, normal: true, hung_up: false },
@@ -146,13 +148,13 @@ pub(crate) fn variants() -> Vec<Variant> {
                 let server = Server::new(config(mode, restart, intensity));
                 let idle = Variant { server, now: Moment(1_000), holds: Words::new() };
                 let client = if mode == Mode::Direct { "direct" } else { "not direct" };
-                lives(&idle.with(&[mode_word, client, again]), intensity, &mut all);
+                lives(&idle.with(&[mode_word, client, again, "this era"]), intensity, &mut all);
                 if mode == Mode::Shared {
                     let mut watched = config(mode, restart, intensity);
                     watched.health = Some(HEALTH);
                     let idle =
                         Variant { server: Server::new(watched), now: Moment(1_000), holds: Words::new() };
-                    healths(&idle.with(&[mode_word, client, again]), intensity, &mut all);
+                    healths(&idle.with(&[mode_word, client, again, "this era"]), intensity, &mut all);
                 }
             }
         }
@@ -246,6 +248,7 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
     }
     let mut running = launching.then(&["Launched"]);
     if running.server.fine_state() == "handshaking" {
+        eras(&running, all);
         all.push(running.clone());
         ladders(&running, all);
         for (event, cause) in [("HandshakeFailed", "handshake failed"), ("Timeout", "start timeout")] {
@@ -278,6 +281,34 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
         rungs(&term, all);
         rungs(&running.then(&["MainExited(1, hung up)"]).with(&client), all);
     }
+}
+
+/// A handshake for which another era may do, and what comes of it.
+fn eras(handshaking: &Variant, all: &mut Vec<Variant>) {
+    let other =
+        handshaking.then(&["OtherEra"]).without(&["this era"]).with(&["another era may do", "in time"]);
+    all.push(other.clone());
+    let ladder = ["unplanned", "answered", "abnormal"];
+    for (event, cause) in [("HandshakeFailed", "handshake failed"), ("MainExited(1)", "exited")] {
+        let ended = other.then(&[event]).with(&ladder).with(&[cause]);
+        let next = ended.then(&["Timeout"]);
+        for rung in [ended.clone(), next.clone(), next.then(&["Timeout"])] {
+            let mut late = rung.clone().without(&["in time"]).with(&["too late"]);
+            late.now = late.now.after(Duration::from_secs(30));
+            all.extend([rung, late]);
+        }
+        let stopped = other.then(&[event, "Stop"]).with(&["to stop", "answered"]);
+        rungs(&stopped, all);
+    }
+    all.push(other.then(&["OutputEnded"]).with(&["unplanned", "answered"]));
+    // The time of the start is up: there is none left for another one.
+    let slow = other.then(&["Timeout"]).without(&["another era may do", "in time"]).with(&["this era"]);
+    rungs(&slow.with(&ladder).with(&["start timeout"]), all);
+    // It is asked once more, and no more.
+    let again = other.then(&["HandshakeFailed", "ScopeEmpty", "Launched", "OtherEra"]);
+    let again = again.without(&["another era may do", "in time"]).with(&["this era"]);
+    all.push(again.clone());
+    rungs(&again.then(&["HandshakeFailed"]).with(&ladder).with(&["handshake failed"]), all);
 }
 
 /// The ladders that begin in a state with a process.

@@ -352,6 +352,44 @@ fn the_configured_era_decides_how_the_handshake_begins() {
     );
 }
 
+/// One that is known to be modern is asked with `server/discover` first, and with `initialize` where that is refused. One that refuses
+/// both may have locked on the wrong era.
+#[test]
+fn a_server_that_was_modern_is_asked_the_other_way_round() {
+    let refusal = |id: u64| {
+        format!(r#"{{"jsonrpc":"2.0","id":"mcpvisor-{id}","error":{{"code":-32601,"message":"no {id}"}}}}"#)
+    };
+    let modern = || {
+        let mut peer: Peer<&str> = Peer::default();
+        assert_eq!(value(&peer.begin(EraChoice::ModernFirst).unwrap())["method"], "server/discover");
+        assert_eq!(peer.handshake_step(), Some("server/discover"));
+        peer
+    };
+    let mut peer = modern();
+    let result = r#"{"jsonrpc":"2.0","id":"mcpvisor-1","result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}"#;
+    assert_eq!(words(peer.handle_line(result.as_bytes())), ["ready modern 2026-07-28 tools=false"]);
+    let mut peer = modern();
+    assert_eq!(words(peer.handle_line(refusal(1).as_bytes())), ["send initialize"]);
+    assert_eq!(peer.handshake_step(), Some("initialize"));
+    let result =
+        r#"{"jsonrpc":"2.0","id":"mcpvisor-2","result":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
+    let said = words(peer.handle_line(result.as_bytes()));
+    assert_eq!(said, ["send notifications/initialized", "ready legacy 2025-06-18 tools=false"]);
+    let mut peer = modern();
+    let _ = peer.handle_line(refusal(1).as_bytes());
+    let line = refusal(2);
+    let events = peer.handle_line(line.as_bytes());
+    let [PeerEvent::HandshakeFailed(HandshakeError::Locked(why))] = &events[..] else { panic!("{events:?}") };
+    assert!(why.to_string().contains("no 2"), "{why}");
+    // The usual way round: of both refusals that of `initialize` is told.
+    let mut pair = Pair::begun();
+    assert_eq!(pair.refuse(-32601, &json!(null)), ["send server/discover"]);
+    let line = refusal(2);
+    let events = pair.peer.handle_line(line.as_bytes());
+    let [PeerEvent::HandshakeFailed(HandshakeError::Locked(why))] = &events[..] else { panic!("{events:?}") };
+    assert!(why.to_string().contains("refused the handshake: no\\x1b"), "{why}");
+}
+
 #[test]
 fn noise_is_counted_and_shown_and_a_glued_message_preferred() {
     let mut pair = Pair::begun();
