@@ -1,6 +1,8 @@
 //! Servers of a live session: added, removed, started again; the names of their tools; what the attached client and others see.
 //!
 //! How the guards of these tests were seen to fail: see the seeded bugs `G26AddOutlivesTheClose` and `G29RestartLeavesTheTree` in the machines.
+mod profiles;
+
 use crate::frozen::Freezer;
 use crate::support::{assert_closed, close, main_pid, on_both};
 use mcpvisor_testkit::{Containment, Daemon, Output, SOON, Scene, Setup, Stdio, eventually, procfs};

@@ -1,6 +1,7 @@
 //! What requests are answered with. What can't be known is null. Readers pass over fields and words that they don't know.
 //!
 //! Points in time are RFC 3339 with milliseconds, in UTC.
+use crate::error::ErrorObject;
 use crate::message::Id;
 use crate::names::{ServerName, SessionKey, Tenant};
 use schemars::JsonSchema;
@@ -21,8 +22,8 @@ pub use certificate::{
 pub use event::{Event, EventNotification, EventsEnded, Subscribed};
 pub use frame::Frame;
 pub use words::{
-    CloseOutcome, CloseReason, Containment, DaemonState, FrameDirection, FrameKind, Proof, ServerMode,
-    ServerState, SessionState, Stage,
+    CloseOutcome, CloseReason, Containment, DaemonState, FrameDirection, FrameKind, Proof, ReloadOutcome,
+    ServerMode, ServerState, SessionState, Stage,
 };
 
 /// Answer of `daemon/hello`.
@@ -100,6 +101,39 @@ pub struct Reloaded {
     /// What has changed and holds only after the daemon's restart.
     #[serde(default)]
     pub needs_restart: Vec<String>,
+    /// What was done in the sessions that were opened from profiles which have changed.
+    #[serde(default)]
+    pub sessions: Vec<ReloadedSession>,
+}
+
+/// A session whose profile has changed.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ReloadedSession {
+    /// Its key.
+    pub key: SessionKey,
+    /// Its generation.
+    pub generation: u64,
+    /// Who owns it.
+    pub owner: Owner,
+    /// The profile.
+    pub profile: String,
+    /// What became of each server of the profile, as it was and as it is.
+    pub servers: Vec<ReloadedServer>,
+    /// Why nothing of it was changed, where that is so.
+    #[serde(default)]
+    pub error: Option<ErrorObject>,
+}
+
+/// A server of a profile, in a session.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ReloadedServer {
+    /// Its name.
+    pub name: ServerName,
+    /// What was done.
+    pub outcome: ReloadOutcome,
+    /// Why it failed: the former server is in its place still, unless the message says otherwise.
+    #[serde(default)]
+    pub error: Option<ErrorObject>,
 }
 
 /// Answer of `daemon/shutdown`.

@@ -144,6 +144,14 @@ impl Registry {
                 self.breakers.reset();
                 self.evict(now, &mut out);
             }
+            RegistryEvent::Redefine { session, definition } => {
+                let key = self.keys.get(&session);
+                let entry = key.and_then(|key| self.entries.get_mut(key));
+                // Of a session that is over, or of another that has its key, nothing changes (G3).
+                if let Some(entry) = entry.filter(|entry| entry.session == session) {
+                    entry.definition = Some(definition);
+                }
+            }
             RegistryEvent::SessionReady { session } => self.ready(session, &mut out),
             RegistryEvent::StartFailed { session, spec } => {
                 self.start_failed(now, session, spec, &mut out);

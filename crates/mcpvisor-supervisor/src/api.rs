@@ -4,7 +4,7 @@ mod request;
 mod view;
 
 pub use failure::{Failure, StartFailure};
-pub use request::{DirectStreams, OpenRequest, ServerSpec, SupervisorConfig};
+pub use request::{DirectStreams, OpenRequest, Origin, ServerSpec, SupervisorConfig};
 pub use view::{
     Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Opened, Outcome, ProcessView, Proof,
     ServerCertificate, ServerView, SessionView, StatusView, ToolView, ToolsView, Waited, Waits,

@@ -1,8 +1,12 @@
 //! When two opens mean the same session.
 use crate::api::{OpenRequest, ServerSpec};
 use mcpvisor_lifecycle::server::{Mode, Restart};
-use mcpvisor_lifecycle::{RequestId, SpecDigest};
+use mcpvisor_lifecycle::session::Limits;
+use mcpvisor_lifecycle::{RequestId, SessionKey, SpecDigest, Tenant};
+use mcpvisor_mcp::catalogue::Prefix;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 /// Variables that differ from shell to shell and tell a server nothing.
 const VOLATILE: [&[u8]; 4] = [b"_=", b"SHLVL=", b"OLDPWD=", b"WINDOWID="];
@@ -16,27 +20,61 @@ pub fn is_volatile(variable: &[u8]) -> bool {
 /// A digest of everything that makes the session what it is. Direct sessions are each one of their own: their streams
 /// are their client's.
 pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
-    let mut hash = DefaultHasher::new();
     if request.direct.is_some() {
         return id.0;
     }
-    (&request.tenant, &request.parent).hash(&mut hash);
-    request.labels.hash(&mut hash);
-    (request.drain, request.prefix, request.limits).hash(&mut hash);
-    for server in &request.servers {
-        server.name.hash(&mut hash);
-        program(server, &mut hash);
-        (server.umask, server.nice, &server.ignored_signals, server.no_new_privs).hash(&mut hash);
-        for limit in &server.limits {
-            (limit.resource, limit.soft, limit.hard).hash(&mut hash);
-        }
-        (server.memory_max, server.pids_max, server.max_in_flight).hash(&mut hash);
-        (server.mode, server.era, server.required, server.significant, server.restart).hash(&mut hash);
-        (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
-        server.health.hash(&mut hash);
-        (server.stdin_grace, server.term_grace, server.kill_wait).hash(&mut hash);
+    let of = Whole {
+        tenant: request.tenant.as_ref(),
+        parent: request.parent.as_ref(),
+        labels: &request.labels,
+        drain: request.drain,
+        prefix: request.prefix,
+        limits: request.limits,
+    };
+    of.digest(request.servers.iter().map(server))
+}
+
+/// What makes a session what it is, besides its servers.
+pub(crate) struct Whole<'a> {
+    pub(crate) tenant: Option<&'a Tenant>,
+    pub(crate) parent: Option<&'a SessionKey>,
+    pub(crate) labels: &'a BTreeMap<String, String>,
+    pub(crate) drain: Duration,
+    pub(crate) prefix: Prefix,
+    pub(crate) limits: Limits,
+}
+
+impl Whole<'_> {
+    /// With the digests of its servers, in their order.
+    pub(crate) fn digest(&self, servers: impl Iterator<Item = u64>) -> u64 {
+        let mut hash = DefaultHasher::new();
+        (self.tenant, self.parent, self.labels, self.drain, self.prefix, self.limits).hash(&mut hash);
+        servers.for_each(|server| server.hash(&mut hash));
+        hash.finish()
     }
+}
+
+/// A digest of everything that makes a server what it is.
+pub(crate) fn server(server: &ServerSpec) -> u64 {
+    let mut hash = DefaultHasher::new();
+    server.name.hash(&mut hash);
+    program(server, &mut hash);
+    (server.umask, server.nice, &server.ignored_signals, server.no_new_privs).hash(&mut hash);
+    for limit in &server.limits {
+        (limit.resource, limit.soft, limit.hard).hash(&mut hash);
+    }
+    (server.memory_max, server.pids_max, server.max_in_flight).hash(&mut hash);
+    (server.mode, server.era, server.required, server.significant, server.restart).hash(&mut hash);
+    (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
+    server.health.hash(&mut hash);
+    (server.stdin_grace, server.term_grace, server.kill_wait).hash(&mut hash);
     hash.finish()
+}
+
+/// Whether two definitions mean the same server.
+#[must_use]
+pub fn is_same_server(one: &ServerSpec, other: &ServerSpec) -> bool {
+    server(one) == server(other)
 }
 
 /// A digest of the program that a server is: two with the same one start and speak alike, whatever they are called and however they

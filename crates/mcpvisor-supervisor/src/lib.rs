@@ -29,14 +29,14 @@ mod stderr_log;
 mod supervisor;
 
 pub use api::*;
-pub use definition::is_volatile;
+pub use definition::{is_same_server, is_volatile};
 pub use events::{Event, EventKind, EventLimits, EventStream, Field, Fields, Subject, Told};
 pub use hooks::{Hook, HookSet, Render};
 pub use mcpvisor_lifecycle::session::{IdleLimit, Limits};
 pub use mcpvisor_mcp::EraChoice;
 pub use mcpvisor_mcp::catalogue::Prefix;
 pub use repeats::{Done, Gone, NoAnswer, Repeat, Repeats, Undo};
-pub use supervisor::{AttachStreams, Attachable, Attachment, EventsWanted, Progress, Supervisor};
+pub use supervisor::{AttachStreams, Attachable, Attachment, EventsWanted, Profiled, Progress, Supervisor};
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! What is known of a session outside of its actors: read by `list` and `show` without asking anyone, and still there
 //! when an actor is lost. Each record is written by the one actor that owns the session or the server.
 use crate::api::{
-    Certificate, Down, OpenRequest, ServerCertificate, ServerSpec, ServerView, SessionView, StartFailure,
-    Waits,
+    Certificate, Down, OpenRequest, Origin, ServerCertificate, ServerSpec, ServerView, SessionView,
+    StartFailure, Waits,
 };
 use crate::clock::Clock;
 use crate::core::Core;
@@ -59,6 +59,10 @@ pub(crate) struct SessionRecord {
     pub(crate) scope: Arc<str>,
     pub(crate) gate: Gate,
     pub(crate) roster: Roster,
+    /// What it was made from.
+    pub(crate) origin: Option<Arc<Origin>>,
+    /// The digests of the servers that do not come from there.
+    pub(crate) own_servers: Vec<u64>,
     /// How the names of its servers' tools and prompts are published.
     pub(crate) prefix: Prefix,
     /// The client of its shared servers.
@@ -102,6 +106,9 @@ impl SessionRecord {
         events: Events,
     ) -> Self {
         let relayed = request.is_relayed();
+        let origin = request.origin.take().map(Arc::new);
+        let given = origin.as_ref().map_or(0, |origin| origin.servers);
+        let own_servers = request.servers.iter().skip(given).map(definition::server).collect();
         let servers = std::mem::take(&mut request.servers);
         let servers = servers
             .into_iter()
@@ -122,6 +129,8 @@ impl SessionRecord {
             scope: scope_name(id),
             gate: Gate::default(),
             roster: Roster::new(servers.collect()),
+            origin,
+            own_servers,
             prefix: request.prefix,
             slot: Slot::default(),
             former: None,
@@ -167,6 +176,8 @@ impl SessionRecord {
             scope: scope_name(former.id),
             gate: Gate::default(),
             roster: Roster::new(servers.collect()),
+            origin: None,
+            own_servers: Vec::new(),
             prefix: Prefix::default(),
             slot: Slot::default(),
             former: Some(FormerScope { left: former.left, containment: former.containment, kill_wait }),

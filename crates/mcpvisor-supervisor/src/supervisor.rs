@@ -4,10 +4,12 @@ mod calls;
 mod changes;
 mod events;
 mod failure;
+mod profiled;
 
 pub use attach::{AttachStreams, Attachable, Attachment};
 pub use calls::Progress;
 pub use events::EventsWanted;
+pub use profiled::Profiled;
 
 use self::failure::{failure, lost};
 use crate::api::{

@@ -99,6 +99,7 @@ impl World {
             parent: None,
             labels: Default::default(),
             servers: vec![server],
+            origin: None,
             drain: Duration::from_secs(20),
             prefix: crate::Prefix::default(),
             direct: None,

@@ -146,6 +146,8 @@ pub(crate) struct Server {
     pub(crate) era: EraChoice,
     pub(crate) required: bool,
     pub(crate) significant: bool,
+    /// How a reload that changes it puts the new one in its place.
+    pub(crate) replace: Replace,
     pub(crate) restart: RestartPolicy,
     pub(crate) health: Option<Health>,
     pub(crate) timeouts: Timeouts,
@@ -166,6 +168,16 @@ pub(crate) struct Hook {
     pub(crate) env: BTreeMap<String, CString>,
     /// Not zero.
     pub(crate) timeout: Duration,
+}
+
+/// How a changed server takes the place of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Replace {
+    /// The new one is started and ready before the old one goes.
+    #[default]
+    StartFirst,
+    /// Nothing is left of the old one before the new one is started.
+    StopFirst,
 }
 
 /// When a server is started again, and how often at most.

@@ -12,7 +12,7 @@ pub(crate) use certificate::{close_report, ended_server, proof, waited};
 pub(crate) use event::event;
 pub(crate) use failure::{error, open_error};
 pub(crate) use listings::{down, log_line, process, tool};
-pub(crate) use names::{key_name, server as wire_server_name, server_name, tenant_name};
+pub(crate) use names::{key as wire_key, key_name, server as wire_server_name, server_name, tenant_name};
 pub(crate) use session::{server, session, state as session_state};
 pub(crate) use status::status;
 

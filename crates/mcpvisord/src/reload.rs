@@ -1,6 +1,7 @@
 //! Takes a changed configuration into use while the daemon runs. The new one is read and checked whole first: either all of it that
 //! can change takes effect, or nothing does, and every error is told at once, in the log and to whoever asked.
 mod changes;
+mod sessions;
 
 use crate::config::{LoadError, Source};
 use crate::daemon::Daemon;
@@ -24,7 +25,7 @@ pub(crate) struct Reloader {
 }
 
 /// What a reload has done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Reloaded {
     /// The file that was read; none where there is none any more, and the defaults hold.
     file: Option<String>,
@@ -32,6 +33,8 @@ pub(crate) struct Reloaded {
     applied: Vec<String>,
     /// What has changed and holds after a restart.
     needs_restart: Vec<String>,
+    /// What was done in live sessions.
+    sessions: Vec<results::ReloadedSession>,
 }
 
 /// Why nothing was changed. The text completes "failed to reload the configuration".
@@ -74,9 +77,13 @@ impl Reloader {
             return Err(ReloadError::Ending);
         }
         systemd::reloading();
-        let result = self.replace(daemon).await;
+        let former = daemon.config();
+        let mut result = self.replace(daemon).await;
         systemd::ready();
         tell(&result);
+        if let Ok(done) = &mut result {
+            done.sessions = sessions::apply(daemon, &former, &daemon.config()).await;
+        }
         result
     }
 
@@ -94,7 +101,12 @@ impl Reloader {
         let next = changes::without_restart(&current, wanted);
         self.log_level.set(next.daemon.log_level);
         daemon.use_config(next);
-        Ok(Reloaded { file: path.map(|path| path.display().to_string()), applied, needs_restart })
+        Ok(Reloaded {
+            file: path.map(|path| path.display().to_string()),
+            applied,
+            needs_restart,
+            sessions: Vec::new(),
+        })
     }
 }
 
@@ -120,7 +132,12 @@ fn tell(result: &Result<Reloaded, ReloadError>) {
 
 impl Reloaded {
     pub(crate) fn into_wire(self) -> results::Reloaded {
-        results::Reloaded { file: self.file, applied: self.applied, needs_restart: self.needs_restart }
+        results::Reloaded {
+            file: self.file,
+            applied: self.applied,
+            needs_restart: self.needs_restart,
+            sessions: self.sessions,
+        }
     }
 }
 

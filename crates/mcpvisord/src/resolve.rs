@@ -13,7 +13,7 @@ use mcpvisor_control::params::{self, SessionOpen};
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_lifecycle::Uid;
 use mcpvisor_lifecycle::session::MOST_SERVERS;
-use mcpvisor_supervisor::{Prefix, ServerSpec};
+use mcpvisor_supervisor::{Origin, Prefix, ServerSpec};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) servers: Vec<ServerSpec>,
+    /// The profile that the first of them come from.
+    pub(crate) origin: Option<Origin>,
     pub(crate) drain: Duration,
     /// How long it may be idle, where the request does not say.
     pub(crate) idle: Duration,
@@ -46,6 +48,7 @@ pub(crate) async fn servers(
     open: &SessionOpen,
 ) -> Result<Resolved, ErrorObject> {
     let mut servers = Vec::new();
+    let mut origin = None;
     let mut timeouts = config.timeouts;
     let mut prefix = Prefix::default();
     match &open.profile {
@@ -59,7 +62,13 @@ pub(crate) async fn servers(
             timeouts = profile.timeouts;
             prefix = profile.prefix;
             let credentials = rights.run_profile(peer, owner)?;
-            servers.extend(profile::specs(config, name, profile, &open.args, credentials).await?);
+            servers.extend(profile::specs(config, name, profile, &open.args, credentials.clone()).await?);
+            origin = Some(Origin {
+                profile: name.clone(),
+                args: open.args.clone(),
+                credentials,
+                servers: servers.len(),
+            });
         }
         None if !open.args.is_empty() => {
             return Err(invalid("arguments are for a profile, and the request names none"));
@@ -93,7 +102,15 @@ pub(crate) async fn servers(
             params::Prefix::Never => Prefix::Never,
         };
     }
-    Ok(Resolved { servers, drain, idle: timeouts.idle, pin: timeouts.pin, prefix })
+    Ok(Resolved { servers, origin, drain, idle: timeouts.idle, pin: timeouts.pin, prefix })
+}
+
+/// The servers of a profile for a session that was opened from it.
+pub(crate) async fn of_origin(config: &Config, origin: &Origin) -> Result<Vec<ServerSpec>, ErrorObject> {
+    let Some(profile) = config.profiles.get(&origin.profile) else {
+        return Err(invalid(format!("there is no profile `{}` any more", origin.profile)));
+    };
+    profile::specs(config, &origin.profile, profile, &origin.args, origin.credentials.clone()).await
 }
 
 #[cfg(test)]

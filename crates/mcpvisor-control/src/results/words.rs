@@ -146,6 +146,20 @@ words! {
         DaemonLost = "daemon_lost",
     }
 
+    /// What a reload did with a server of a session.
+    ReloadOutcome {
+        /// Its definition is the same: it was not touched.
+        Unchanged = "unchanged",
+        /// The new one stands in its place.
+        Replaced = "replaced",
+        /// It is new.
+        Added = "added",
+        /// It is gone.
+        Removed = "removed",
+        /// It could not be changed.
+        Failed = "failed",
+    }
+
     /// Where a frame went.
     FrameDirection {
         /// To the server.

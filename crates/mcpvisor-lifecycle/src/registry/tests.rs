@@ -38,6 +38,22 @@ fn open(request: u64, key: KeyRef, tenant: Option<&str>) -> RegistryEvent {
     })
 }
 
+/// A session whose servers were changed is joined by opens of what it is now, and of an older generation nothing changes.
+#[test]
+fn g3_a_session_is_what_it_was_last_said_to_be() {
+    let mut registry = Registry::new(config(9, 9, 9));
+    let _ = registry.step(NOW, open(1, key(1, "a"), None));
+    let ready = RegistryEvent::SessionReady { session: session(1, 1) };
+    let _ = registry.step(NOW, ready);
+    let late = RegistryEvent::Redefine { session: session(1, 9), definition: 8 };
+    assert_eq!(registry.step(NOW, late), []);
+    let joined = registry.step(NOW, open(2, key(1, "a"), None));
+    assert!(refused(&joined).is_none(), "{joined:?}");
+    assert_eq!(registry.step(NOW, RegistryEvent::Redefine { session: session(1, 1), definition: 8 }), []);
+    let other = registry.step(NOW, open(3, key(1, "a"), None));
+    assert!(matches!(refused(&other), Some(Refusal::SessionExists { .. })), "{other:?}");
+}
+
 fn session(uid: u32, generation: u64) -> SessionId {
     SessionId { uid: Uid(uid), generation: Generation(generation) }
 }

@@ -171,6 +171,13 @@ pub enum RegistryEvent {
     },
     /// New limits from a reload: they bind what is admitted from now on. Breakers are closed, since what was wrong may be mended.
     Reconfigure(RegistryConfig),
+    /// The servers of a session are others now: from now on an open of this definition joins it, and one of the former does not.
+    Redefine {
+        /// Which.
+        session: SessionId,
+        /// As of `Open`.
+        definition: u64,
+    },
     // Facts.
     /// Every required server is ready.
     SessionReady {

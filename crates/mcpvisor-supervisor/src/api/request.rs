@@ -157,6 +157,19 @@ impl OpenRequest {
     }
 }
 
+/// What a session was made from, for when that changes. Its servers are the first of the session's.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// The profile's name.
+    pub profile: String,
+    /// Its arguments.
+    pub args: BTreeMap<String, String>,
+    /// Whom its servers run as; none runs them as the daemon does.
+    pub credentials: Option<Credentials>,
+    /// How many servers it gave.
+    pub servers: usize,
+}
+
 /// A session to be opened.
 #[derive(Debug)]
 pub struct OpenRequest {
@@ -170,6 +183,8 @@ pub struct OpenRequest {
     pub labels: BTreeMap<String, String>,
     /// Its servers, at least one; of a direct session exactly one.
     pub servers: Vec<ServerSpec>,
+    /// The profile that the first of them come from.
+    pub origin: Option<Origin>,
     /// How long admitted calls may take to finish at a close.
     pub drain: Duration,
     /// The client's own streams: of direct mode, or where the one server is exclusive, of a relay from its birth.

@@ -2,9 +2,11 @@
 use super::wire::Wire;
 use super::{Done, Status, tell};
 use crate::cli::{Globals, ShutdownArgs};
-use crate::render::output;
+use crate::render::style::Style;
 use crate::render::units::count;
+use crate::render::{escape, output};
 use mcpvisor_control::params;
+use mcpvisor_control::results::ReloadedSession;
 use std::ffi::OsString;
 
 /// The daemon's options where some of them stood before `daemon`.
@@ -43,6 +45,9 @@ pub(crate) fn reload(globals: &Globals) -> Done {
             (Some(file), []) => format!("nothing that can change at once has changed in {file}"),
             (None, []) => "there is no configuration file: the defaults hold, as before".to_owned(),
         });
+        for session in &reloaded.sessions {
+            tell(globals, |style| reloaded_session(session, style));
+        }
         if !reloaded.needs_restart.is_empty() {
             tell(globals, |style| {
                 let keys = reloaded.needs_restart.join(", ");
@@ -50,7 +55,28 @@ pub(crate) fn reload(globals: &Globals) -> Done {
             });
         }
     }
-    Ok(Status::Done)
+    let failed = answer.value.sessions.iter().any(|session| {
+        session.error.is_some() || session.servers.iter().any(|server| server.error.is_some())
+    });
+    Ok(if failed { Status::Failed } else { Status::Done })
+}
+
+fn reloaded_session(session: &ReloadedSession, style: Style) -> String {
+    let name = style.strong(&format!("{}@{}", session.key, session.generation));
+    let mut text = format!("{name}, of profile {}\n", escape::line(&session.profile));
+    if let Some(error) = &session.error {
+        text += &format!("  {}: {}\n", style.bad("not changed"), escape::line(&error.message));
+    }
+    for server in &session.servers {
+        let outcome = match &server.error {
+            None => server.outcome.to_string(),
+            Some(error) => {
+                format!("{}: {}", style.bad(server.outcome.as_str()), escape::line(&error.message))
+            }
+        };
+        text += &format!("  {}: {outcome}\n", server.name);
+    }
+    text
 }
 
 pub(crate) fn shutdown(args: &ShutdownArgs, globals: &Globals) -> Done {

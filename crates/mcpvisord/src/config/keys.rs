@@ -57,6 +57,7 @@ pub(crate) const SERVER: Kind = Kind {
         "era",
         "required",
         "significant",
+        "replace",
         "restart",
         "restart_intensity",
         "restart_period",

@@ -4,8 +4,8 @@ use super::keys;
 use super::problem::{Problem, place};
 use super::walk::{Item, Section, Walk};
 use super::{
-    Breaker, BreakerOf, Config, Containment, Daemon, HEALTH_MISSES, HEALTH_TIMEOUT, Profile, RestartPolicy,
-    Server, Template, Timeouts,
+    Breaker, BreakerOf, Config, Containment, Daemon, HEALTH_MISSES, HEALTH_TIMEOUT, Profile, Replace,
+    RestartPolicy, Server, Template, Timeouts,
 };
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
@@ -238,6 +238,10 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
     set(&mut required, section.get("required").and_then(|item| item.boolean()));
     let mut significant = false;
     set(&mut significant, section.get("significant").and_then(|item| item.boolean()));
+    const REPLACES: [(&str, Replace); 2] =
+        [("start-first", Replace::StartFirst), ("stop-first", Replace::StopFirst)];
+    let mut replace = Replace::default();
+    set(&mut replace, section.get("replace").and_then(|item| item.word(&REPLACES)));
     let restart = restart(section);
     let health = health(section, mode);
     let timeouts = timeouts(section, inherited, Level::Server);
@@ -253,6 +257,7 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         era,
         required,
         significant,
+        replace,
         restart,
         health,
         timeouts,

@@ -57,6 +57,7 @@ scope = "session"
 era = "auto"
 required = false
 significant = true
+replace = "stop-first"
 restart = "permanent"
 restart_intensity = 3
 restart_period = "30s"
@@ -152,6 +153,7 @@ command = "log"
             mode: Mode::Shared,
             required: false,
             significant: true,
+            replace: Replace::StopFirst,
             restart: RestartPolicy { when: Restart::Permanent, intensity: 3, period: seconds(30) },
             health: Some(Health { interval: seconds(60), timeout: seconds(10), misses: 2 }),
             timeouts: Timeouts { start: seconds(10), drain: seconds(20), ..timeouts },

@@ -87,6 +87,7 @@ async fn prepare(
         parent: params.parent.as_ref().map(convert::key_name),
         labels: params.labels,
         servers: resolved.servers,
+        origin: resolved.origin,
         drain: resolved.drain,
         prefix: resolved.prefix,
         direct,

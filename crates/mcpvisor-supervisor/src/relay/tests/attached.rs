@@ -58,6 +58,7 @@ fn record(names: &[&str], drain: Duration) -> Arc<SessionRecord> {
         parent: None,
         labels: Default::default(),
         servers: names.iter().map(|name| spec(name)).collect(),
+        origin: None,
         drain,
         prefix: Prefix::OnConflict,
         direct: None,
