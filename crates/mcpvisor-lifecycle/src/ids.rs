@@ -57,6 +57,10 @@ name!(
     ServerName
 );
 name!(
+    /// A profile's name: the same form as a server's.
+    ProfileName
+);
+name!(
     /// A quota group below a uid; same form as a key.
     Tenant
 );
@@ -104,6 +108,16 @@ impl Tenant {
             Ok(Self(text.into()))
         } else {
             Err(BadName { what: "tenant", pattern: KEY })
+        }
+    }
+}
+impl ProfileName {
+    /// A profile's name, if the text has its form.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        if check(text, b"_-", 64) {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadName { what: "profile", pattern: SERVER })
         }
     }
 }

@@ -8,6 +8,9 @@ mod entry;
 mod facts;
 mod open;
 mod pending;
+mod queue;
+#[cfg(test)]
+mod queue_tests;
 #[cfg(test)]
 mod tests;
 mod tombstones;
@@ -15,19 +18,21 @@ mod tree;
 #[cfg(test)]
 mod tree_tests;
 mod types;
+mod waiting_line;
 
 pub use types::{
-    Answer, CapacityScope, CloseOptions, Counts, Goal, IfClosing, IfOpen, Left, Open, Phase, Refusal,
-    RegistryConfig, RegistryEffect, RegistryEvent, Target, Urgency,
+    Answer, CapacityScope, CloseOptions, Counts, Goal, IfClosing, IfOpen, Left, Open, Phase, Queued, Quota,
+    Refusal, RegistryConfig, RegistryEffect, RegistryEvent, Target, Urgency,
 };
 
 use crate::breaker::Breakers;
 use crate::seeded::Seeded;
 use crate::{Generation, KeyRef, Moment, RequestId, SessionId, SessionKey, Uid};
-use capacity::Usage;
+use capacity::{Claim, Usage};
 use close::Ask;
 use entry::Entry;
 use pending::Pending;
+use queue::Queue;
 use std::collections::BTreeMap;
 use tombstones::Tombstones;
 
@@ -49,6 +54,7 @@ pub struct Registry {
     keys: BTreeMap<SessionId, KeyRef>,
     usage: Usage,
     pending: Pending,
+    queue: Queue,
     tombs: Tombstones,
     breakers: Breakers,
     dropped: u64,
@@ -95,16 +101,18 @@ impl Registry {
             keys: BTreeMap::new(),
             usage: Usage::default(),
             pending: Pending::default(),
+            queue: Queue::default(),
             tombs: Tombstones::default(),
             breakers: Breakers::default(),
             dropped: 0,
             seeded: Seeded::default(),
         };
-        for Left { session, key, tenant, direct } in left {
+        for Left { session, key, tenant, quota, direct } in left {
             let given = registry.given.entry(session.uid).or_insert(session.generation);
             *given = (*given).max(session.generation);
-            registry.usage.take(session.uid, tenant.as_ref(), Phase::Dying);
-            let mut entry = Entry::new(session, tenant, Phase::Dying);
+            let claim = Claim { uid: session.uid, tenant, quota };
+            registry.usage.take(&claim, Phase::Dying);
+            let mut entry = Entry::new(session, claim, Phase::Dying);
             entry.direct = direct;
             entry.lost = true;
             registry.keys.insert(session, key.clone());
@@ -168,17 +176,20 @@ impl Registry {
             RegistryEvent::SessionLost { session } => self.lost(session, &mut out),
             RegistryEvent::Timeout => {
                 self.expire(now, &mut out);
+                self.expire_queue(now, &mut out);
                 self.evict(now, &mut out);
             }
         }
+        self.serve_queue(now, &mut out);
+        self.tell_positions(&mut out);
         self.finish(&mut out);
         out.0
     }
 
-    /// When `Timeout` is due: the earliest deadline of a request, or the oldest tombstone's end.
+    /// When `Timeout` is due: the earliest deadline of a request, the end of a wait for a slot, or the oldest tombstone's end.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Moment> {
-        [self.pending.next(), self.tombs.next(&self.config)].into_iter().flatten().min()
+        [self.pending.next(), self.queue.next(), self.tombs.next(&self.config)].into_iter().flatten().min()
     }
 
     /// How many sessions there are, by phase.
@@ -268,7 +279,7 @@ impl Registry {
     /// How many requests wait for an answer.
     #[must_use]
     pub fn waiting_requests(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.queue.len()
     }
 
     /// The session that a target means now, ended ones left out.

@@ -1,7 +1,7 @@
 //! A bounded configuration: who asks for what, what servers there are, and how much bad luck there may be.
 use crate::rules::Witness;
 use mcpvisor_lifecycle::registry::{
-    CloseOptions, Goal, IfClosing, IfOpen, Open, RegistryConfig, RegistryEvent, Target, Urgency,
+    CloseOptions, Goal, IfClosing, IfOpen, Open, Quota, RegistryConfig, RegistryEvent, Target, Urgency,
 };
 use mcpvisor_lifecycle::server::{Mode, Restart, ServerConfig};
 use mcpvisor_lifecycle::session::{CloseReason, SessionConfig, SessionServer};
@@ -196,6 +196,7 @@ impl Config {
             tombstones: self.tombstones,
             tombstone_age: self.tombstone_age.map_or(Duration::from_secs(10_000_000), Duration::from_micros),
             breaker: mcpvisor_lifecycle::BreakerConfig::default(),
+            ..RegistryConfig::default()
         }
     }
 
@@ -257,6 +258,8 @@ impl Config {
                 key: self.keys[usize::from(open.key)].clone(),
                 tenant: open.tenant.map(tenant),
                 parent: None,
+                quota: Quota::default(),
+                queue: None,
                 definition: open.definition,
                 if_closing: if open.park { IfClosing::Wait } else { IfClosing::Fail },
                 if_open: if open.join { IfOpen::Join } else { IfOpen::Fail },

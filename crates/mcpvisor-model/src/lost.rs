@@ -5,7 +5,7 @@ use crate::mail::{Letter, Way};
 use crate::rules::{Checked, Witness};
 use crate::shared::Shared;
 use crate::world::{Asked, Context, World, seeded};
-use mcpvisor_lifecycle::registry::{Left, Registry, RegistryEvent};
+use mcpvisor_lifecycle::registry::{Left, Quota, Registry, RegistryEvent};
 use mcpvisor_lifecycle::session::Ended;
 use mcpvisor_lifecycle::{Generation, Tenant, Uid};
 use std::collections::BTreeMap;
@@ -143,6 +143,7 @@ impl World {
                 session: cell.id,
                 key: config.keys[usize::from(cell.key)].clone(),
                 tenant: cell.tenant.map(|name| Tenant::new(name).expect("it was one before")),
+                quota: Quota::default(),
                 direct: config.is_direct(),
             }
         });

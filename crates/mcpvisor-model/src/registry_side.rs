@@ -77,6 +77,8 @@ impl World {
                 }
                 RegistryEffect::Forget { .. } => context.saw(Witness::Forgotten),
                 RegistryEffect::Breaker { .. } => {}
+                // Nobody waits for a slot here.
+                RegistryEffect::Queued { .. } => {}
                 RegistryEffect::Finished { leftovers } => self.finish(context, leftovers)?,
             }
         }

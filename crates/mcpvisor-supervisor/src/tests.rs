@@ -154,6 +154,7 @@ fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) {
             tombstones: 100,
             tombstone_age: Duration::from_secs(600),
             breaker: mcpvisor_lifecycle::BreakerConfig::default(),
+            ..RegistryConfig::default()
         };
         let supervisor = Supervisor::start(
             SupervisorConfig {

@@ -8,8 +8,8 @@
 //! answer is put off: it can come later as well.
 use super::log::{Asked, Event, Kind, Request, Told};
 use mcpvisor_lifecycle::registry::{
-    CloseOptions, Counts, Goal, IfClosing, IfOpen, Open, Phase, Registry, RegistryConfig, RegistryEffect,
-    RegistryEvent, Target,
+    CloseOptions, Counts, Goal, IfClosing, IfOpen, Open, Phase, Quota, Registry, RegistryConfig,
+    RegistryEffect, RegistryEvent, Target,
 };
 use mcpvisor_lifecycle::session::{CloseReason, Ended};
 use mcpvisor_lifecycle::{Generation, KeyRef, Moment, RequestId, SessionId, SessionKey, Tenant, Uid};
@@ -59,6 +59,7 @@ impl State {
             tombstones: 1000,
             tombstone_age: Duration::from_secs(1 << 32),
             breaker: mcpvisor_lifecycle::BreakerConfig::default(),
+            ..RegistryConfig::default()
         };
         Self {
             registry: Registry::recover(config, Vec::new(), vec![(OWNER, Generation(given))]),
@@ -345,6 +346,8 @@ impl<'a> Judge<'a> {
                 key: key_ref(key),
                 tenant: tenant.then(|| Tenant::new("t").expect("a letter is a tenant")),
                 parent: None,
+                quota: Quota::default(),
+                queue: None,
                 definition: kind as u64 * 2 + u64::from(tenant),
                 if_closing: if park { IfClosing::Wait } else { IfClosing::Fail },
                 if_open: if join { IfOpen::Join } else { IfOpen::Fail },

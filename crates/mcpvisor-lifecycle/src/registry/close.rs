@@ -137,7 +137,7 @@ impl Registry {
         let Some(entry) = self.entries.get(key) else { return };
         let removed = self.seeded.has(Bug::G1EntryIsRemovedAtClose);
         if removed || self.seeded.has(Bug::G6SlotReturnedEarly) {
-            self.usage.give_back(key.uid, entry.tenant.as_ref(), Phase::Dying);
+            self.usage.give_back(&entry.claim, Phase::Dying);
         }
         if removed {
             self.entries.remove(key);
@@ -174,6 +174,7 @@ impl Registry {
     /// Nothing more is admitted, and what is parked was not admitted yet.
     pub(super) fn fence(&mut self, out: &mut Effects) {
         self.fenced = true;
+        self.refuse_queue(&Refusal::Draining, out);
         let keys: Vec<KeyRef> = self.entries.keys().cloned().collect();
         for key in keys {
             self.unpark(&key, &Refusal::Draining, out);

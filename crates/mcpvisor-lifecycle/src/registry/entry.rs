@@ -1,14 +1,16 @@
 //! A session that holds a key.
+use super::capacity::Claim;
 use super::types::{Open, Phase, Urgency};
 use crate::breaker::SpecDigest;
-use crate::{RequestId, SessionId, Tenant};
+use crate::{RequestId, SessionId};
 use std::collections::BTreeSet;
 
 /// From admission to the proof of the end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     pub(super) session: SessionId,
-    pub(super) tenant: Option<Tenant>,
+    /// What it takes from the limits.
+    pub(super) claim: Claim,
     /// None for a session that was taken over: nothing can join it.
     pub(super) definition: Option<u64>,
     /// Its one server is its client's alone.
@@ -48,7 +50,7 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Parked {
     pub(super) definition: u64,
-    pub(super) tenant: Option<Tenant>,
+    pub(super) claim: Claim,
     pub(super) direct: bool,
     pub(super) specs: Vec<SpecDigest>,
     /// Never empty; the first begins the session.
@@ -67,10 +69,10 @@ pub(super) struct ParkedOpen {
 }
 
 impl Entry {
-    pub(super) fn new(session: SessionId, tenant: Option<Tenant>, phase: Phase) -> Self {
+    pub(super) fn new(session: SessionId, claim: Claim, phase: Phase) -> Self {
         Self {
             session,
-            tenant,
+            claim,
             definition: None,
             direct: false,
             phase,
@@ -96,7 +98,8 @@ impl Parked {
     /// What is parked of one open, or admitted at once.
     pub(super) fn of(open: Open, parent: Option<SessionId>) -> Self {
         let first = ParkedOpen { request: open.request, wait: open.wait, deadline: open.deadline, parent };
-        let Open { definition, tenant, direct, specs, .. } = open;
-        Self { definition, tenant, direct, specs, opens: vec![first] }
+        let claim = Claim::of(&open);
+        let Open { definition, direct, specs, .. } = open;
+        Self { definition, claim, direct, specs, opens: vec![first] }
     }
 }

@@ -104,7 +104,7 @@ impl Registry {
         let Some(key) = self.holds(session) else { return };
         let Some(entry) = self.entries.remove(&key) else { return };
         self.keys.remove(&entry.session);
-        self.usage.give_back(key.uid, entry.tenant.as_ref(), entry.phase);
+        self.usage.give_back(&entry.claim, entry.phase);
         let session = entry.session;
         self.breakers.ended(now, session, &entry.specs);
         self.tombs.bury(now, session, key.clone(), ended);
@@ -121,7 +121,7 @@ impl Registry {
         }
         self.leave_tree(session, entry.parent, &entry.children, out);
         if let Some(parked) = entry.parked {
-            self.promote(now, key, entry.tenant.as_ref(), parked, out);
+            self.promote(now, key, &entry.claim, parked, out);
         }
         self.evict(now, out);
     }

@@ -1,11 +1,12 @@
 //! Admission: open, join, park, and the key's passing on.
+use super::capacity::Claim;
 use super::entry::{Entry, Parked};
 use super::pending::{Role, Waiting};
 use super::types::{Answer, CloseOptions, IfClosing, IfOpen, Open, Phase, Refusal, RegistryEffect};
 use super::{Effects, Registry};
 use crate::seeded::Bug;
 use crate::session::CloseReason;
-use crate::{Generation, KeyRef, Moment, RequestId, SessionId, Tenant, Uid};
+use crate::{Generation, KeyRef, Moment, RequestId, SessionId, Uid};
 
 impl Registry {
     pub(super) fn open(&mut self, now: Moment, open: Open, out: &mut Effects) {
@@ -17,12 +18,13 @@ impl Registry {
             }
             Ok(Place::Join) => self.join(&open, out),
             Ok(Place::Park(parent)) => self.park(open, parent),
+            Err(refusal @ Refusal::CapacityExhausted { .. }) => self.no_room(now, open, refusal, out),
             Err(refusal) => out.refuse(request, refusal),
         }
     }
 
     /// The order of the checks is part of the contract: fence, key, quarantine, deadline, parent, capacity, breakers.
-    fn place(&self, now: Moment, open: &Open) -> Result<Place, Refusal> {
+    pub(super) fn place(&self, now: Moment, open: &Open) -> Result<Place, Refusal> {
         if self.fenced {
             return Err(Refusal::Draining);
         }
@@ -32,7 +34,11 @@ impl Registry {
                 return Err(Refusal::DeadlineExceeded { session: None });
             }
             let parent = self.parent_of(open)?;
-            self.usage.room(&self.config, open.key.uid, open.tenant.as_ref())?;
+            self.usage.room(&self.config, &Claim::of(open))?;
+            // Who waits for processes has them before anybody who comes later.
+            if self.queue.blocked && open.quota.processes > 0 && self.queue.get(open.request).is_none() {
+                return Err(self.processes_are_promised());
+            }
             self.breakers.check(now, open.key.uid, &open.specs).map_err(Refusal::Broken)?;
             return Ok(Place::Free(parent));
         };
@@ -98,11 +104,11 @@ impl Registry {
 
     /// Takes a slot and the key for a new generation.
     fn admit(&mut self, now: Moment, key: KeyRef, parked: Parked, out: &mut Effects) {
-        let Parked { definition, tenant, direct, specs, opens } = parked;
+        let Parked { definition, claim, direct, specs, opens } = parked;
         let Some(first) = opens.first() else { return };
         let session = self.next_session(key.uid);
-        self.usage.take(key.uid, tenant.as_ref(), Phase::Starting);
-        let mut entry = Entry::new(session, tenant, Phase::Starting);
+        self.usage.take(&claim, Phase::Starting);
+        let mut entry = Entry::new(session, claim, Phase::Starting);
         entry.definition = Some(definition);
         entry.direct = direct;
         entry.creator = Some(first.request);
@@ -132,13 +138,13 @@ impl Registry {
     }
 
     /// The key's former session is gone and its slot is free: both go to the parked open, in this very step. The
-    /// total and the user's count are as they were before; only a tenant other than the predecessor's can be full. A breaker may
+    /// total and the user's count are as they were before; only what its predecessor did not take can be full. A breaker may
     /// have opened meanwhile.
     pub(super) fn promote(
         &mut self,
         now: Moment,
         key: KeyRef,
-        predecessor: Option<&Tenant>,
+        predecessor: &Claim,
         mut parked: Parked,
         out: &mut Effects,
     ) {
@@ -152,10 +158,7 @@ impl Registry {
                 false
             }
         });
-        let room = match parked.tenant.as_ref() {
-            tenant if tenant == predecessor => Ok(()),
-            tenant => self.usage.room_in_tenant(&self.config, key.uid, tenant),
-        };
+        let room = self.usage.room_after(&self.config, &parked.claim, predecessor);
         let whole = || self.breakers.check(now, key.uid, &parked.specs).map_err(Refusal::Broken);
         if let Err(refusal) = room.and_then(|()| whole()) {
             for open in &parked.opens {
@@ -181,6 +184,7 @@ impl Registry {
     pub(super) fn cancel(&mut self, request: RequestId, out: &mut Effects) {
         match self.pending.remove(request) {
             Some(waiting) => self.leave(request, waiting, out),
+            None if self.queue.remove(request).is_some() => {}
             None => self.leave_late(request, out),
         }
     }
@@ -237,7 +241,7 @@ impl Registry {
                     if self.seeded.has(Bug::G7CancelFreesAtOnce)
                         && let Some(entry) = self.entries.remove(&key)
                     {
-                        self.usage.give_back(key.uid, entry.tenant.as_ref(), entry.phase);
+                        self.usage.give_back(&entry.claim, entry.phase);
                     }
                 }
             }
@@ -253,7 +257,7 @@ impl Registry {
 }
 
 /// Where an open goes.
-enum Place {
+pub(super) enum Place {
     /// The key is free; below this parent.
     Free(Option<SessionId>),
     Join,

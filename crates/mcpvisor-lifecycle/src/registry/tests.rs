@@ -15,6 +15,7 @@ fn config(total: usize, user: usize, tenant: usize) -> RegistryConfig {
         tombstones: 10,
         tombstone_age: Duration::from_secs(60),
         breaker: BreakerConfig::default(),
+        ..RegistryConfig::default()
     }
 }
 
@@ -28,6 +29,8 @@ fn open(request: u64, key: KeyRef, tenant: Option<&str>) -> RegistryEvent {
         key,
         tenant: tenant.map(|text| Tenant::new(text).unwrap()),
         parent: None,
+        quota: Quota::default(),
+        queue: None,
         definition: 7,
         if_closing: IfClosing::Wait,
         if_open: IfOpen::Join,
@@ -152,7 +155,7 @@ fn g6_a_parked_open_takes_its_predecessors_slot() {
 }
 
 fn left_behind(session: SessionId, direct: bool) -> Left {
-    Left { session, key: key(1, "k"), tenant: None, direct }
+    Left { session, key: key(1, "k"), tenant: None, quota: Quota::default(), direct }
 }
 
 /// G39: who waits for a direct session's end is told of its quarantine, also by a registry that took it over; every other

@@ -1,8 +1,8 @@
 //! Ended sessions that are still remembered, so that `wait` and `close KEY@GEN` can tell of them.
 use super::types::RegistryConfig;
 use crate::session::Ended;
-use crate::{Generation, KeyRef, Moment, SessionId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::{Generation, KeyRef, Moment, SessionId, Uid};
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Tombstone {
@@ -10,20 +10,38 @@ struct Tombstone {
     ended: Ended,
 }
 
-/// Bounded in count and in age; the oldest goes first.
+/// Bounded in age and, all together, in count: the oldest goes first, and of those that are too many the oldest of the user who has
+/// most, so that nobody's flood makes another's be forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Tombstones {
     by_session: BTreeMap<SessionId, Tombstone>,
     by_key: BTreeMap<KeyRef, BTreeSet<Generation>>,
-    /// In order of the end; time never goes back, so the oldest is in front.
-    order: VecDeque<(Moment, SessionId)>,
+    /// In order of the end.
+    order: BTreeSet<(Moment, SessionId)>,
+    /// The same of each user.
+    users: BTreeMap<Uid, BTreeSet<(Moment, SessionId)>>,
+    /// How many each user has; the most come last.
+    crowds: BTreeSet<(usize, Uid)>,
 }
 
 impl Tombstones {
     pub(super) fn bury(&mut self, now: Moment, session: SessionId, key: KeyRef, ended: Ended) {
         self.by_key.entry(key.clone()).or_default().insert(session.generation);
         self.by_session.insert(session, Tombstone { key, ended });
-        self.order.push_back((now, session));
+        self.order.insert((now, session));
+        self.count(session.uid, |mine| mine.insert((now, session)));
+    }
+
+    /// Changes what a user has, and how much that is.
+    fn count(&mut self, uid: Uid, change: impl FnOnce(&mut BTreeSet<(Moment, SessionId)>) -> bool) {
+        let mine = self.users.entry(uid).or_default();
+        self.crowds.remove(&(mine.len(), uid));
+        change(mine);
+        if mine.is_empty() {
+            self.users.remove(&uid);
+        } else {
+            self.crowds.insert((mine.len(), uid));
+        }
     }
 
     /// How the session ended, if it held that key and is remembered.
@@ -44,16 +62,22 @@ impl Tombstones {
 
     /// When the oldest is due to go.
     pub(super) fn next(&self, config: &RegistryConfig) -> Option<Moment> {
-        self.order.front().map(|(at, _)| at.after(config.tombstone_age))
+        self.order.first().map(|(at, _)| at.after(config.tombstone_age))
     }
 
     /// Removes and returns one that is too many or too old.
     pub(super) fn evict(&mut self, now: Moment, config: &RegistryConfig) -> Option<SessionId> {
-        let (at, session) = *self.order.front()?;
-        if self.order.len() <= config.tombstones && at.after(config.tombstone_age) > now {
+        let oldest = *self.order.first()?;
+        let (at, session) = if oldest.0.after(config.tombstone_age) <= now {
+            oldest
+        } else if self.order.len() > config.tombstones {
+            let (_, uid) = self.crowds.last()?;
+            *self.users.get(uid)?.first()?
+        } else {
             return None;
-        }
-        self.order.pop_front();
+        };
+        self.order.remove(&(at, session));
+        self.count(session.uid, |mine| mine.remove(&(at, session)));
         if let Some(stone) = self.by_session.remove(&session)
             && let Some(generations) = self.by_key.get_mut(&stone.key)
         {

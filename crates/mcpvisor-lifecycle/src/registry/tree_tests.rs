@@ -15,6 +15,8 @@ fn open(request: u64, text: &str, parent: Option<&str>) -> RegistryEvent {
         key: key(text),
         tenant: None,
         parent: parent.map(|text| key(text).key),
+        quota: Quota::default(),
+        queue: None,
         definition: 7,
         if_closing: IfClosing::Wait,
         if_open: IfOpen::Join,
@@ -51,6 +53,7 @@ fn registry() -> Registry {
         tombstones: 10,
         tombstone_age: Duration::from_secs(60),
         breaker: crate::BreakerConfig::default(),
+        ..RegistryConfig::default()
     })
 }
 

@@ -1,7 +1,8 @@
 //! What the registry is told and what it tells.
 use crate::breaker::{BreakerConfig, Broken, SpecDigest};
 use crate::session::{CloseReason, Ended};
-use crate::{KeyRef, Moment, RequestId, SessionId, SessionKey, Tenant};
+use crate::{KeyRef, Moment, ProfileName, RequestId, SessionId, SessionKey, Tenant};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Limits and retention. All counts are of sessions that are starting, live, dying or quarantined (G6).
@@ -13,12 +14,51 @@ pub struct RegistryConfig {
     pub max_sessions_per_user: usize,
     /// Most sessions of one tenant of one uid.
     pub max_sessions_per_tenant: usize,
+    /// Most sessions of a profile, of all users together; one that is not here has no limit of its own.
+    pub max_sessions_per_profile: BTreeMap<ProfileName, usize>,
+    /// So many of `max_sessions` are for administrators alone.
+    pub reserved_for_administrators: usize,
+    /// Most processes that servers are started as, one for each server of each session.
+    pub max_processes: usize,
+    /// The same of one session.
+    pub max_processes_per_session: usize,
+    /// Most opens of one uid that wait for a slot.
+    pub max_queued_per_user: usize,
     /// How many ended sessions are remembered for `wait` and `close KEY@GEN`, in total.
     pub tombstones: usize,
     /// For how long they are.
     pub tombstone_age: Duration,
     /// When servers whose starts fail are not started for a while.
     pub breaker: BreakerConfig,
+}
+
+impl Default for RegistryConfig {
+    fn default() -> Self {
+        Self {
+            max_sessions: 1000,
+            max_sessions_per_user: 200,
+            max_sessions_per_tenant: 200,
+            max_sessions_per_profile: BTreeMap::new(),
+            reserved_for_administrators: 0,
+            max_processes: 10_000,
+            max_processes_per_session: 100,
+            max_queued_per_user: 100,
+            tombstones: 1000,
+            tombstone_age: Duration::from_secs(3600),
+            breaker: crate::BreakerConfig::default(),
+        }
+    }
+}
+
+/// What a session takes from the limits besides a slot in total, of its user and of its tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Quota {
+    /// The profile that it counts in.
+    pub profile: Option<ProfileName>,
+    /// The processes that its servers are started as: one each. What these start themselves is not known here.
+    pub processes: usize,
+    /// An administrator opens it.
+    pub administrator: bool,
 }
 
 /// What to do where the key is being torn down.
@@ -50,6 +90,10 @@ pub struct Open {
     pub tenant: Option<Tenant>,
     /// The key of the session, of the same owner, that this one is closed before. The definition covers it.
     pub parent: Option<SessionKey>,
+    /// What else it takes from the limits. As of the tenant, that of the open that begins the session counts.
+    pub quota: Quota,
+    /// Until when it waits for a slot, where there is none; none: it is refused.
+    pub queue: Option<Moment>,
     /// A digest of the whole definition: two opens are the same session if and only if it is equal.
     pub definition: u64,
     /// Park or refuse, where the key is being torn down.
@@ -75,6 +119,8 @@ pub struct Left {
     pub key: KeyRef,
     /// See [`Open::tenant`].
     pub tenant: Option<Tenant>,
+    /// See [`Open::quota`].
+    pub quota: Quota,
     /// See [`Open::direct`].
     pub direct: bool,
 }
@@ -316,6 +362,14 @@ pub enum CapacityScope {
     User,
     /// `max_sessions_per_tenant`.
     Tenant,
+    /// `max_sessions_per_profile`.
+    Profile,
+    /// `max_processes`.
+    Processes,
+    /// `max_processes_per_session`; `used` is what was asked for.
+    SessionProcesses,
+    /// `max_queued_per_user`.
+    Queue,
 }
 
 /// A good answer. The driver holds the certificates, by session.
@@ -370,6 +424,13 @@ pub enum RegistryEffect {
         key: KeyRef,
         /// The open whose definition it is.
         request: RequestId,
+    },
+    /// The open waits for a slot: told when it begins to, and whenever its position changes.
+    Queued {
+        /// The open.
+        request: RequestId,
+        /// Its place among all that wait, in the order of their turns; the first is 1.
+        position: usize,
     },
     /// Tear the session down. At most once per session.
     Close {
@@ -472,4 +533,17 @@ pub struct Counts {
     pub quarantined: usize,
     /// `max_sessions`.
     pub limit: usize,
+}
+
+/// An open that waits for a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queued {
+    /// Which.
+    pub request: RequestId,
+    /// The key that it is to open.
+    pub key: KeyRef,
+    /// Its quota group.
+    pub tenant: Option<Tenant>,
+    /// Its place among all that wait, in the order of their turns; the first is 1.
+    pub position: usize,
 }

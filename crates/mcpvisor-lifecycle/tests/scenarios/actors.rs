@@ -67,6 +67,8 @@ impl World {
                 self.replies.insert(request, result);
             }
             RegistryEffect::Forget { .. } | RegistryEffect::Breaker { .. } => {}
+            // Nobody waits for a slot here.
+            RegistryEffect::Queued { .. } => {}
             RegistryEffect::Finished { leftovers } => {
                 self.finished_at = Some(self.now);
                 if self.finished.replace(leftovers).is_some() {

@@ -1,7 +1,7 @@
 //! What clients do, and how their requests are written down.
 use super::process::Program;
 use mcpvisor_lifecycle::registry::{
-    CloseOptions, Goal, IfClosing, IfOpen, Open, RegistryEvent, Target, Urgency,
+    CloseOptions, Goal, IfClosing, IfOpen, Open, Quota, RegistryEvent, Target, Urgency,
 };
 use mcpvisor_lifecycle::{Generation, KeyRef, Moment, RequestId, SessionKey, Uid};
 
@@ -60,6 +60,8 @@ pub(crate) fn asked(request: u64, text: &str) -> Open {
         key: key(text),
         tenant: None,
         parent: None,
+        quota: Quota::default(),
+        queue: None,
         definition: 7,
         if_closing: IfClosing::Wait,
         if_open: IfOpen::Join,

@@ -151,6 +151,7 @@ fn registry(limit: usize) -> RegistryConfig {
         tombstones: 100,
         tombstone_age: Duration::from_secs(10_000_000),
         breaker: mcpvisor_lifecycle::BreakerConfig::default(),
+        ..RegistryConfig::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! One key of a registry in every state and variant.
 use super::parse::{Words, words};
 use mcpvisor_lifecycle::registry::{
-    Answer, CloseOptions, Goal, IfClosing, IfOpen, Open, Phase, Refusal, Registry, RegistryConfig,
+    Answer, CloseOptions, Goal, IfClosing, IfOpen, Open, Phase, Quota, Refusal, Registry, RegistryConfig,
     RegistryEffect, RegistryEvent, Target, Urgency,
 };
 use mcpvisor_lifecycle::session::{CloseReason, Ended};
@@ -44,6 +44,7 @@ pub(crate) fn config() -> RegistryConfig {
         tombstones: 10,
         tombstone_age: Duration::from_secs(3600),
         breaker: mcpvisor_lifecycle::BreakerConfig::default(),
+        ..RegistryConfig::default()
     }
 }
 
@@ -106,6 +107,8 @@ pub(crate) fn open(request: RequestId, name: &str, deadline: Option<Moment>) -> 
         key: key(),
         tenant: None,
         parent: None,
+        quota: Quota::default(),
+        queue: None,
         definition: if name == "Open(other definition)" { 8 } else { 7 },
         if_closing: if name == "Open(fail if closing)" { IfClosing::Fail } else { IfClosing::Wait },
         if_open: if name == "Open(fail if open)" { IfOpen::Fail } else { IfOpen::Join },
@@ -147,6 +150,7 @@ pub(crate) fn effect(effect: &RegistryEffect) -> String {
         RegistryEffect::Reply { request, result: told } => format!("{request:?} {}", result(told)),
         RegistryEffect::Breaker { open, .. } => format!("Breaker({open})"),
         RegistryEffect::Forget { .. } => "Forget".to_owned(),
+        RegistryEffect::Queued { position, .. } => format!("Queued({position})"),
         RegistryEffect::Finished { leftovers } => format!("Finished({leftovers})"),
     }
 }
