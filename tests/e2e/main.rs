@@ -3,7 +3,9 @@
 //! Each test is a scene of `mcpvisor-testkit`: when it has ended, the leak oracle looks for whatever it has left.
 #![cfg(test)]
 mod bad_input;
+mod batch;
 mod call;
+mod capacity;
 mod cases_open;
 mod cases_run;
 mod clients;

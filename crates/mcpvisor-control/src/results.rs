@@ -80,6 +80,9 @@ pub struct SessionCounts {
     pub quarantined: u64,
     /// The most that `used` can be.
     pub limit: u64,
+    /// Opens that wait for a slot; they are not in `used`.
+    #[serde(default)]
+    pub queued: u64,
 }
 
 /// Answer of `daemon/drain`.
@@ -320,6 +323,22 @@ pub enum ConversationEnd {
 pub struct Sessions {
     /// In the order of their keys.
     pub sessions: Vec<Session>,
+    /// Opens that wait for a slot, in the order of their turns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queued: Vec<QueuedOpen>,
+}
+
+/// An open that waits for a slot.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct QueuedOpen {
+    /// The key that it is to open.
+    pub key: SessionKey,
+    /// Whose session it will be.
+    pub owner: Owner,
+    /// Its quota group.
+    pub tenant: Option<Tenant>,
+    /// Its place among all that wait, those of other users included; the first is 1.
+    pub position: u64,
 }
 
 /// Answer of `session/wait`.

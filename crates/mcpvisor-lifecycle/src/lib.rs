@@ -21,6 +21,7 @@ pub mod time;
 
 pub use breaker::{BreakerConfig, SpecDigest};
 pub use ids::{
-    Generation, Incarnation, KeyRef, Place, ProfileName, RequestId, ServerName, SessionId, SessionKey, Tenant, Uid,
+    Generation, Incarnation, KeyRef, Place, ProfileName, RequestId, ServerName, SessionId, SessionKey,
+    Tenant, Uid,
 };
 pub use time::Moment;

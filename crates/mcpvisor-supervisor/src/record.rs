@@ -17,7 +17,7 @@ use crate::relay::{Connection, LastItems};
 use crate::roster::{Roster, Servers};
 use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
-use mcpvisor_lifecycle::registry::Left;
+use mcpvisor_lifecycle::registry::{Left, Quota};
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, Limits, SessionState};
 use mcpvisor_lifecycle::{
@@ -45,6 +45,8 @@ pub(crate) struct SessionRecord {
     pub(crate) id: SessionId,
     pub(crate) key: KeyRef,
     pub(crate) tenant: Option<Tenant>,
+    /// What else it takes from the limits.
+    pub(crate) quota: Quota,
     /// The key of the session that it was opened below.
     pub(crate) parent: Option<SessionKey>,
     pub(crate) labels: BTreeMap<String, String>,
@@ -109,6 +111,7 @@ impl SessionRecord {
         let origin = request.origin.take().map(Arc::new);
         let given = origin.as_ref().map_or(0, |origin| origin.servers);
         let own_servers = request.servers.iter().skip(given).map(definition::server).collect();
+        let quota = request.quota();
         let servers = std::mem::take(&mut request.servers);
         let servers = servers
             .into_iter()
@@ -118,6 +121,7 @@ impl SessionRecord {
             id,
             key: key.clone(),
             tenant: request.tenant.clone(),
+            quota,
             parent: request.parent.take(),
             labels: std::mem::take(&mut request.labels),
             created_at: SystemTime::now(),
@@ -149,6 +153,7 @@ impl SessionRecord {
 
     /// The record of a session that a former daemon has left: it is dying.
     pub(crate) fn of_former(former: Former, kill_wait: Duration, core: &Core) -> Self {
+        let quota = Quota { processes: former.servers.len(), ..Quota::default() };
         let servers = former.servers.into_iter().enumerate();
         let servers = servers.map(|(index, (name, mode))| {
             let server = ServerRecord::new(index, index, ServerSpec::unknown(name, mode, kill_wait));
@@ -165,6 +170,7 @@ impl SessionRecord {
         Self {
             id: former.id,
             tenant: former.tenant,
+            quota,
             parent: None,
             labels: former.labels,
             created_at: former.created_at,
@@ -220,7 +226,13 @@ impl SessionRecord {
 
     /// What a registry that takes over must know of it.
     pub(crate) fn left(&self) -> Left {
-        Left { session: self.id, key: self.key.clone(), tenant: self.tenant.clone(), direct: self.direct }
+        Left {
+            session: self.id,
+            key: self.key.clone(),
+            tenant: self.tenant.clone(),
+            quota: self.quota.clone(),
+            direct: self.direct,
+        }
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, SessionLive> {

@@ -8,10 +8,10 @@ use crate::record::SessionRecord;
 use crate::session_actor::{SessionActor, SessionArguments, SessionMsg};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{
-    Answer, Counts, Open, Refusal, Registry, RegistryEffect, RegistryEvent, Target,
+    Answer, Counts, Open, Queued, Refusal, Registry, RegistryEffect, RegistryEvent, Target,
 };
 use mcpvisor_lifecycle::session::{CloseReason, Ended};
-use mcpvisor_lifecycle::{KeyRef, RequestId, SessionId};
+use mcpvisor_lifecycle::{KeyRef, RequestId, SessionId, Uid};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,6 +47,11 @@ pub(crate) enum RegistryMsg {
     Counts {
         /// Counts, whether fenced, facts dropped, breakers open.
         reply: oneshot::Sender<(Counts, bool, u64, u64)>,
+    },
+    /// Who waits for a slot, of one user or of all.
+    Queued {
+        of: Option<Uid>,
+        reply: oneshot::Sender<Vec<Queued>>,
     },
     Alarm,
     #[cfg(test)]
@@ -184,6 +189,9 @@ impl Driver {
                 let _ =
                     reply.send((machine.counts(), machine.is_fenced(), machine.dropped_facts(), breakers));
             }
+            RegistryMsg::Queued { of, reply } => {
+                let _ = reply.send(self.machine.queued(of));
+            }
             RegistryMsg::Alarm => self.step(myself, RegistryEvent::Timeout),
             #[cfg(test)]
             RegistryMsg::Panic => panic!("the registry's actor was told to panic"),
@@ -220,6 +228,11 @@ impl Driver {
             RegistryEffect::ReapLost { session } => {
                 if let Some(record) = self.core.record(session) {
                     lost::reap_session(&self.core, &record);
+                }
+            }
+            RegistryEffect::Queued { request, position } => {
+                if let Some(told) = self.opens.get(&request).and_then(|open| open.position.as_ref()) {
+                    told.send_replace(position);
                 }
             }
             RegistryEffect::Reply { request, result } => self.reply(request, result),

@@ -28,7 +28,7 @@ use crate::relay::exclusive::Relay;
 use crate::session_actor::SessionMsg;
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{
-    Answer, CloseOptions, Counts, Goal, Open, RegistryConfig, RegistryEvent, Target, Urgency,
+    Answer, CloseOptions, Counts, Goal, Open, Queued, RegistryConfig, RegistryEvent, Target, Urgency,
 };
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
 use mcpvisor_lifecycle::{Place, RequestId, ServerName, SessionId, Uid};
@@ -98,6 +98,8 @@ impl Supervisor {
             key: request.key.clone(),
             tenant: request.tenant.clone(),
             parent: request.parent.clone(),
+            quota: request.quota(),
+            queue: request.queue.map(|at| self.core.clock.moment(at)),
             definition: definition::digest(&request, id),
             if_closing: request.if_closing,
             if_open: request.if_open,
@@ -250,6 +252,16 @@ impl Supervisor {
             None => self.core.latest(&target.key),
             Some(generation) => self.core.record(SessionId { uid: target.key.uid, generation }),
         }
+    }
+
+    /// The opens that wait for a slot, of one user or of all, in the order of their turns.
+    ///
+    /// # Errors
+    /// `internal`, while the registry is being replaced.
+    pub async fn queued(&self, of: Option<Uid>) -> Result<Vec<Queued>, Failure> {
+        let (answer, reply) = oneshot::channel();
+        self.core.send(RegistryMsg::Queued { of, reply: answer });
+        reply.await.map_err(|_| lost())
     }
 
     fn view(&self, record: &SessionRecord) -> SessionView {

@@ -96,6 +96,10 @@ impl World {
         OpenRequest {
             key: self.key(),
             tenant: None,
+            profile: None,
+            administrator: false,
+            queue: None,
+            position: None,
             parent: None,
             labels: Default::default(),
             servers: vec![server],

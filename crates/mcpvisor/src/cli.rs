@@ -209,6 +209,9 @@ pub(crate) struct OpenArgs {
     /// Answer as soon as the session is admitted
     #[arg(long)]
     pub(crate) no_wait: bool,
+    /// Where there is no room: wait so long for a slot, in turn with other users and tenants
+    #[arg(long = "wait", value_name = "D", value_parser = duration, conflicts_with = "no_wait")]
+    pub(crate) queue: Option<Duration>,
     /// Where the key is still being closed: wait, fail
     #[arg(long, value_name = "WHAT", default_value = "wait", value_parser = if_closing)]
     pub(crate) if_closing: IfClosing,

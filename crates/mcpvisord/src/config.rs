@@ -12,7 +12,7 @@ mod walk;
 use mcpvisor_lifecycle::registry::RegistryConfig;
 use mcpvisor_lifecycle::repeats::RepeatsConfig;
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
-use mcpvisor_lifecycle::{BreakerConfig, ServerName};
+use mcpvisor_lifecycle::{BreakerConfig, ProfileName, ServerName};
 use mcpvisor_supervisor::{EraChoice, EventLimits, Prefix};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -39,6 +39,13 @@ pub(crate) struct Daemon {
     pub(crate) max_sessions: usize,
     pub(crate) max_sessions_per_user: usize,
     pub(crate) max_sessions_per_tenant: usize,
+    /// Of `max_sessions`.
+    pub(crate) reserved_for_administrators: usize,
+    /// That servers are started as, one each.
+    pub(crate) max_processes: usize,
+    pub(crate) max_processes_per_session: usize,
+    /// Opens that wait for a slot.
+    pub(crate) max_queued_per_user: usize,
     /// In bytes; of a server's line and of a control connection's.
     pub(crate) max_line: usize,
     /// In bytes; of all requests that are held.
@@ -127,6 +134,8 @@ pub(crate) struct Timeouts {
 /// `[profiles.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Profile {
+    /// The most sessions of it, of all users together; none: no limit of its own.
+    pub(crate) max_sessions: Option<usize>,
     pub(crate) timeouts: Timeouts,
     /// How the names of the servers' tools and prompts are published.
     pub(crate) prefix: Prefix,
@@ -194,6 +203,10 @@ impl Default for Daemon {
             max_sessions: 1000,
             max_sessions_per_user: 200,
             max_sessions_per_tenant: 200,
+            reserved_for_administrators: 0,
+            max_processes: 10_000,
+            max_processes_per_session: 64,
+            max_queued_per_user: 100,
             max_line: 64 << 20,
             max_input: 256 << 20,
             max_input_per_user: 128 << 20,
@@ -298,6 +311,11 @@ impl Config {
             max_sessions: self.daemon.max_sessions,
             max_sessions_per_user: self.daemon.max_sessions_per_user,
             max_sessions_per_tenant: self.daemon.max_sessions_per_tenant,
+            max_sessions_per_profile: self.profile_limits(),
+            reserved_for_administrators: self.daemon.reserved_for_administrators,
+            max_processes: self.daemon.max_processes,
+            max_processes_per_session: self.daemon.max_processes_per_session,
+            max_queued_per_user: self.daemon.max_queued_per_user,
             tombstones: self.daemon.tombstones,
             tombstone_age: self.daemon.tombstone_age,
             breaker: BreakerConfig {
@@ -311,6 +329,11 @@ impl Config {
     /// How much is kept of what has happened.
     pub(crate) fn events(&self) -> EventLimits {
         EventLimits { events: self.daemon.events, bytes: self.daemon.event_bytes }
+    }
+
+    fn profile_limits(&self) -> BTreeMap<ProfileName, usize> {
+        let limited = self.profiles.iter().filter_map(|(name, profile)| Some((name, profile.max_sessions?)));
+        limited.filter_map(|(name, limit)| Some((ProfileName::new(name).ok()?, limit))).collect()
     }
 
     /// How the answers of requests with an id are remembered.

@@ -14,7 +14,7 @@ pub(crate) use failure::{error, open_error};
 pub(crate) use listings::{down, log_line, process, tool};
 pub(crate) use names::{key as wire_key, key_name, server as wire_server_name, server_name, tenant_name};
 pub(crate) use session::{server, session, state as session_state};
-pub(crate) use status::status;
+pub(crate) use status::{queued, status};
 
 use std::time::{Duration, SystemTime};
 

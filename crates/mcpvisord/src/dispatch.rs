@@ -6,6 +6,7 @@ mod inspect;
 mod logs;
 mod open;
 mod progress;
+mod queue;
 mod repeat;
 mod server;
 mod session;

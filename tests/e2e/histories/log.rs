@@ -1,6 +1,6 @@
 //! What is written down of a history: who asked what when, and what was told.
 use mcpvisor_lifecycle::SessionId;
-use mcpvisor_lifecycle::registry::{Answer, CapacityScope, Refusal};
+use mcpvisor_lifecycle::registry::{Answer, Refusal};
 use serde_json::Value;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -164,11 +164,7 @@ impl Told {
             Refusal::TooDeep { .. } => Self::refused("invalid_request", None),
             Refusal::DeadlineExceeded { .. } => Self::refused("deadline_exceeded", None),
             Refusal::CapacityExhausted { scope, used, limit } => {
-                let scope = match scope {
-                    CapacityScope::Total => "total",
-                    CapacityScope::User => "user",
-                    CapacityScope::Tenant => "tenant",
-                };
+                let scope = scope.as_str();
                 Self::refused(format!("capacity_exhausted: {scope} {used}/{limit}"), None)
             }
         }

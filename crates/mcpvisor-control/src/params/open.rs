@@ -126,6 +126,12 @@ pub struct SessionOpen {
     pub drain_ms: Option<u64>,
     /// False: answers as soon as it is admitted, and goes on without its requester.
     pub wait: bool,
+    /// Where there is no room: waits so long for a slot, in turn with other users and tenants, instead of being refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_ms: Option<u64>,
+    /// Its place in that queue comes as `notifications/progress` (`position`), before the answer.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub progress: bool,
     /// Where the key is being closed.
     pub if_closing: IfClosing,
     /// Where the key is open.
@@ -169,6 +175,8 @@ impl Default for SessionOpen {
             idle_ms: None,
             drain_ms: None,
             wait: true,
+            queue_ms: None,
+            progress: false,
             if_closing: IfClosing::default(),
             if_open: IfOpen::default(),
             request_id: None,

@@ -372,6 +372,22 @@ pub enum CapacityScope {
     Queue,
 }
 
+impl CapacityScope {
+    /// What it is called outside.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Total => "total",
+            Self::User => "user",
+            Self::Tenant => "tenant",
+            Self::Profile => "profile",
+            Self::Processes => "processes",
+            Self::SessionProcesses => "session_processes",
+            Self::Queue => "queue",
+        }
+    }
+}
+
 /// A good answer. The driver holds the certificates, by session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {

@@ -105,7 +105,7 @@ pub enum Failure {
     /// A limit on sessions is reached.
     #[error("the limit is reached")]
     CapacityExhausted {
-        /// `total`, `user` or `tenant`.
+        /// `total`, `user`, `tenant`, `profile`, `processes`, `session_processes` or `queue`.
         scope: &'static str,
         /// How many there are.
         used: usize,

@@ -1,9 +1,9 @@
 //! What is to be opened.
 use crate::events::EventLimits;
-use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, RegistryConfig};
+use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, Quota, RegistryConfig};
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
 use mcpvisor_lifecycle::session::Limits;
-use mcpvisor_lifecycle::{KeyRef, ServerName, SessionKey, Tenant, Uid};
+use mcpvisor_lifecycle::{KeyRef, ProfileName, ServerName, SessionKey, Tenant, Uid};
 use mcpvisor_mcp::EraChoice;
 use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_process::{Credentials, Holder, ResourceLimit};
@@ -12,6 +12,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// What the supervision tree is started with.
 #[derive(Debug, Clone)]
@@ -151,6 +152,12 @@ impl OpenRequest {
         self.direct.is_some() && !self.is_relayed()
     }
 
+    /// What it takes from the limits besides slots.
+    pub(crate) fn quota(&self) -> Quota {
+        let (profile, processes) = (self.profile.clone(), self.servers.len());
+        Quota { profile, processes, administrator: self.administrator }
+    }
+
     /// Its client's streams are relayed to the one server from its birth.
     pub(crate) fn is_relayed(&self) -> bool {
         self.direct.is_some() && self.servers.iter().any(|server| server.mode == Mode::Exclusive)
@@ -179,6 +186,14 @@ pub struct OpenRequest {
     pub tenant: Option<Tenant>,
     /// The key of the session, of the same owner, that this one is closed before.
     pub parent: Option<SessionKey>,
+    /// The profile that it is opened from.
+    pub profile: Option<ProfileName>,
+    /// Who opens it is an administrator.
+    pub administrator: bool,
+    /// Until when it waits for a slot, where there is none.
+    pub queue: Option<Instant>,
+    /// Is told the open's place in the queue, from 1; dropped when it waits there no more.
+    pub position: Option<watch::Sender<usize>>,
     /// For `list` and batch closes.
     pub labels: BTreeMap<String, String>,
     /// Its servers, at least one; of a direct session exactly one.

@@ -3,7 +3,7 @@ use super::{Event, EventKind, Field, Fields, Subject};
 use crate::api::{Certificate, ServerCertificate, StartFailure};
 use crate::record::{ServerRecord, SessionRecord};
 use mcpvisor_lifecycle::KeyRef;
-use mcpvisor_lifecycle::registry::{CapacityScope, Refusal};
+use mcpvisor_lifecycle::registry::Refusal;
 use mcpvisor_lifecycle::server::ServerState;
 use mcpvisor_lifecycle::session::SessionState;
 use std::sync::Arc;
@@ -171,11 +171,7 @@ impl Refused {
         };
         let mut data = vec![("error", error.into())];
         if let Refusal::CapacityExhausted { scope, used, limit } = refusal {
-            let scope = match scope {
-                CapacityScope::Total => "total",
-                CapacityScope::User => "user",
-                CapacityScope::Tenant => "tenant",
-            };
+            let scope = scope.as_str();
             data.extend([("scope", scope.into()), ("used", (*used).into()), ("limit", (*limit).into())]);
         }
         Some(Self { data })

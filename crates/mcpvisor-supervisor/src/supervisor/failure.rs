@@ -4,7 +4,7 @@ use crate::frames::LAST;
 use crate::record::SessionRecord;
 use crate::relay::CallError;
 use mcpvisor_lifecycle::ServerName;
-use mcpvisor_lifecycle::registry::{CapacityScope, Refusal};
+use mcpvisor_lifecycle::registry::Refusal;
 use std::time::Duration;
 
 /// When to try again after a refusal for lack of capacity: about as long as a polite teardown takes.
@@ -46,11 +46,7 @@ pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Fail
         }
         Refusal::Quarantined { session } => Failure::Quarantined { session },
         Refusal::CapacityExhausted { scope, used, limit } => {
-            let scope = match scope {
-                CapacityScope::Total => "total",
-                CapacityScope::User => "user",
-                CapacityScope::Tenant => "tenant",
-            };
+            let scope = scope.as_str();
             Failure::CapacityExhausted { scope, used, limit, retry_after: RETRY_AFTER }
         }
         Refusal::ParentNotFound => Failure::ParentNotFound,

@@ -260,6 +260,9 @@ pub(crate) fn help(error: &ErrorObject) -> Option<String> {
             let limit = match text("scope") {
                 Some("user") => "max_sessions_per_user",
                 Some("tenant") => "max_sessions_per_tenant",
+                Some("processes") => "max_processes",
+                Some("session_processes") => "max_processes_per_session",
+                Some("queue") => "max_queued_per_user",
                 _ => "max_sessions",
             };
             format!("close sessions that are not needed, or raise `{limit}` in the daemon's configuration")

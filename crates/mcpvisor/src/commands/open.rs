@@ -1,14 +1,16 @@
 //! `open`.
 use super::failure::Failure;
-use super::wire::{Wire, deadline_ms, millis};
+use super::wire::{Answer, Wire, deadline_ms, millis};
 use super::{Done, Status, close, tell};
 use crate::cli::{Globals, OpenArgs};
 use crate::render::{output, session};
 use crate::run::context::{Context, environment};
 use mcpvisor_control::params::{Goal, ServerDefinition, SessionOpen, SessionWait};
-use mcpvisor_control::results::{CloseReport, Opened, SessionState};
-use mcpvisor_control::{Lease, ServerName, Text};
+use mcpvisor_control::results::{CloseReport, Opened, ProgressNotification, SessionState};
+use mcpvisor_control::{Id, Lease, Message, ServerName, Text, method};
+use serde_json::value::RawValue;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn open(args: &OpenArgs, globals: &Globals) -> Done {
@@ -24,7 +26,7 @@ pub(crate) fn open(args: &OpenArgs, globals: &Globals) -> Done {
         ));
     }
     let mut wire = Wire::connect(&doing, globals)?;
-    let opened = wire.call(&doing, &params)?;
+    let opened = ask(&mut wire, &doing, &params)?;
     if globals.json {
         output::json(&opened.raw);
     } else if globals.quiet {
@@ -33,6 +35,38 @@ pub(crate) fn open(args: &OpenArgs, globals: &Globals) -> Done {
         tell(globals, |style| session::session(&opened.value.session, style));
     }
     if args.lease == Lease::Connection { hold(wire, &opened.value, globals) } else { Ok(Status::Done) }
+}
+
+/// Asks, and tells a person where the open stands in the queue, if it waits there.
+fn ask(wire: &mut Wire, doing: &str, params: &SessionOpen) -> Result<Answer<Opened>, Failure> {
+    if !params.progress {
+        return wire.call(doing, params);
+    }
+    let asked = wire.send(doing, params)?;
+    loop {
+        match wire.wait_message(doing)? {
+            Message::Notification { method, params: Some(params) } if method == method::PROGRESS => {
+                if let Some(position) = position(&params, &asked) {
+                    output::note(&format!("there is no room: number {position} of those that wait"));
+                }
+            }
+            Message::Response { id, result } if id.is_none() || id.as_ref() == Some(&asked) => {
+                let raw = result.map_err(|error| Failure::refused(doing, error))?;
+                let value = serde_json::from_str(raw.get());
+                let value = value.map_err(|error| {
+                    Failure::other(doing, format!("the daemon's answer can't be understood: {error}"))
+                })?;
+                return Ok(Answer { raw, value });
+            }
+            _ => {}
+        }
+    }
+}
+
+fn position(params: &RawValue, asked: &Id) -> Option<u64> {
+    let told: ProgressNotification = serde_json::from_str(params.get()).ok()?;
+    let progress: serde_json::Value = serde_json::from_str(told.progress.get()).ok()?;
+    progress["position"].as_u64().filter(|_| told.request_id == *asked)
 }
 
 /// Stays until the session has ended. A signal ends this command, its end the connection, and that the session.
@@ -81,6 +115,8 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         ttl_ms: args.ttl.map(millis),
         idle_ms: args.idle.map(millis),
         wait: !args.no_wait,
+        queue_ms: args.queue.map(millis),
+        progress: args.queue.is_some() && !globals.quiet && std::io::stderr().is_terminal(),
         if_closing: args.if_closing,
         if_open: args.if_open,
         request_id: args.request_id.clone(),

@@ -15,10 +15,15 @@ pub(crate) fn list(args: &ListArgs, globals: &Globals) -> Done {
     } else if globals.quiet {
         let keys: String = sessions.iter().map(|session| format!("{}\n", session.key)).collect();
         output::text(&keys);
-    } else if sessions.is_empty() {
-        output::note("there are no sessions");
     } else {
-        tell(globals, |style| session::sessions(sessions, args.all_users, style));
+        if sessions.is_empty() {
+            output::note("there are no sessions");
+        } else {
+            tell(globals, |style| session::sessions(sessions, args.all_users, style));
+        }
+        for open in &answer.value.queued {
+            output::note(&format!("{} waits for a slot, as number {}", open.key, open.position));
+        }
     }
     Ok(Status::Done)
 }

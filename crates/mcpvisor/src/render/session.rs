@@ -229,6 +229,9 @@ pub(crate) fn status(status: &Status, style: Style) -> String {
         sessions.dying,
         sessions.quarantined,
     );
+    if sessions.queued > 0 {
+        text += &format!("  {} for a slot\n", count(sessions.queued, "open waits", "opens wait"));
+    }
     text += &format!(
         "  {}, held by {}\n",
         status

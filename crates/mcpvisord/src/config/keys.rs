@@ -17,6 +17,10 @@ pub(crate) const DAEMON: Kind = Kind {
         "max_sessions",
         "max_sessions_per_user",
         "max_sessions_per_tenant",
+        "reserved_for_administrators",
+        "max_processes",
+        "max_processes_per_session",
+        "max_queued_per_user",
         "max_line",
         "max_input",
         "max_input_per_user",
@@ -43,7 +47,7 @@ pub(crate) const TIMEOUTS: Kind = Kind {
 };
 
 pub(crate) const PROFILE: Kind =
-    Kind { heading: "[profiles.PROFILE]", keys: &["timeouts", "prefix", "servers"] };
+    Kind { heading: "[profiles.PROFILE]", keys: &["max_sessions", "timeouts", "prefix", "servers"] };
 
 pub(crate) const SERVER: Kind = Kind {
     heading: "[profiles.PROFILE.servers.SERVER]",

@@ -90,6 +90,13 @@ fn daemon(section: &Section<'_>) -> Daemon {
     set(&mut daemon.max_sessions, count("max_sessions"));
     set(&mut daemon.max_sessions_per_user, count("max_sessions_per_user"));
     set(&mut daemon.max_sessions_per_tenant, count("max_sessions_per_tenant"));
+    // A daemon may have none of these.
+    let reserved = section.get("reserved_for_administrators").and_then(|item| item.count(0..=MOST_SESSIONS));
+    set(&mut daemon.reserved_for_administrators, reserved);
+    let queued = section.get("max_queued_per_user").and_then(|item| item.count(0..=MOST_SESSIONS));
+    set(&mut daemon.max_queued_per_user, queued);
+    set(&mut daemon.max_processes, count("max_processes"));
+    set(&mut daemon.max_processes_per_session, count("max_processes_per_session"));
     let line = section.get("max_line").and_then(|item| item.size(4096..=1 << 30));
     set(&mut daemon.max_line, line.and_then(|size| usize::try_from(size).ok()));
     // A line of the longest length must find room: where there is no word of more, there is room for some.
@@ -199,7 +206,8 @@ fn profile(section: &Section<'_>, inherited: Timeouts) -> Profile {
         [("on-conflict", Prefix::OnConflict), ("always", Prefix::Always), ("never", Prefix::Never)];
     let mut prefix = Prefix::default();
     set(&mut prefix, section.get("prefix").and_then(|item| item.word(&PREFIXES)));
-    Profile { timeouts, prefix, servers }
+    let max_sessions = section.get("max_sessions").and_then(|item| item.count(1..=MOST_SESSIONS));
+    Profile { max_sessions, timeouts, prefix, servers }
 }
 
 /// None where something of it is wrong, which has been told then.

@@ -22,6 +22,10 @@ fn every_key_is_read() {
 max_sessions = 10
 max_sessions_per_user = 9
 max_sessions_per_tenant = 8
+reserved_for_administrators = 4
+max_processes = 70
+max_processes_per_session = 6
+max_queued_per_user = 50
 max_line = "1M"
 max_input = "3M"
 max_input_per_user = "2M"
@@ -86,6 +90,10 @@ command = "log"
             max_sessions: 10,
             max_sessions_per_user: 9,
             max_sessions_per_tenant: 8,
+            reserved_for_administrators: 4,
+            max_processes: 70,
+            max_processes_per_session: 6,
+            max_queued_per_user: 50,
             max_line: 1 << 20,
             max_input: 3 << 20,
             max_input_per_user: 2 << 20,

@@ -110,20 +110,37 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         )
         .with("help", "`mcpvisor show` tells them, `mcpvisor kill` tries again"),
         Failure::CapacityExhausted { scope, used, limit, retry_after } => {
-            let (whose, key) = match scope {
-                "user" => ("of this user", "max_sessions_per_user"),
-                "tenant" => ("of this tenant", "max_sessions_per_tenant"),
-                _ => ("in all", "max_sessions"),
+            let sessions = |whose| format!("{used} of at most {limit} sessions {whose} are in use");
+            let (message, help) = match scope {
+                "user" => {
+                    (sessions("of this user"), "close some, or raise max_sessions_per_user in [daemon]")
+                }
+                "tenant" => {
+                    (sessions("of this tenant"), "close some, or raise max_sessions_per_tenant in [daemon]")
+                }
+                "profile" => {
+                    (sessions("of this profile"), "close some, or raise max_sessions in the profile")
+                }
+                "processes" => (
+                    format!("{used} of at most {limit} processes of servers are in use or promised"),
+                    "close some sessions, or raise max_processes in [daemon]",
+                ),
+                "session_processes" => (
+                    format!("the session has {used} servers, and may have {limit}"),
+                    "open fewer servers, or raise max_processes_per_session in [daemon]",
+                ),
+                "queue" => (
+                    format!("{used} of at most {limit} opens of this user wait for a slot"),
+                    "close some sessions, or raise max_queued_per_user in [daemon]",
+                ),
+                _ => (sessions("in all"), "close some, or raise max_sessions in [daemon]"),
             };
-            ErrorObject::new(
-                ErrorKind::CapacityExhausted,
-                format!("{used} of at most {limit} sessions {whose} are in use"),
-            )
-            .with("used", count(used))
-            .with("limit", count(limit))
-            .with("scope", scope)
-            .with("retry_after_ms", milliseconds(retry_after))
-            .with("help", format!("close some, or raise {key} in [daemon]"))
+            ErrorObject::new(ErrorKind::CapacityExhausted, message)
+                .with("used", count(used))
+                .with("limit", count(limit))
+                .with("scope", scope)
+                .with("retry_after_ms", milliseconds(retry_after))
+                .with("help", help)
         }
         Failure::Draining => {
             ErrorObject::new(ErrorKind::Draining, "the daemon is draining and opens no more sessions")

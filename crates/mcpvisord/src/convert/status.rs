@@ -1,11 +1,12 @@
 //! The daemon as a whole.
 use super::session::containment;
-use super::{count, milliseconds};
+use super::{count, milliseconds, names};
 use mcpvisor_control::results;
+use mcpvisor_lifecycle::registry::Queued;
 use mcpvisor_supervisor::StatusView;
 
 /// The answer of `status`.
-pub(crate) fn status(view: &StatusView, instance: &str) -> results::Status {
+pub(crate) fn status(view: &StatusView, queued: usize, instance: &str) -> results::Status {
     let counts = &view.counts;
     results::Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -18,11 +19,22 @@ pub(crate) fn status(view: &StatusView, instance: &str) -> results::Status {
             dying: count(counts.dying),
             quarantined: count(counts.quarantined),
             limit: count(counts.limit),
+            queued: count(queued),
         },
         processes: Some(count(view.processes)),
         containment: containment(view.containment),
         uptime_ms: milliseconds(view.uptime),
         counters: view.counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         pid: Some(std::process::id()),
+    }
+}
+
+/// An open that waits for a slot.
+pub(crate) fn queued(open: &Queued) -> results::QueuedOpen {
+    results::QueuedOpen {
+        key: names::key(&open.key.key),
+        owner: results::Owner { uid: open.key.uid.0 },
+        tenant: open.tenant.as_ref().map(names::tenant),
+        position: count(open.position),
     }
 }

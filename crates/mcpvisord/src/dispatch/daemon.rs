@@ -25,7 +25,10 @@ pub(super) async fn status(context: Context, _: params::Status) -> Result<result
     let mut view = supervisor.status().await.map_err(|failure| convert::error(failure, None))?;
     #[cfg(feature = "count-allocations")]
     view.counters.insert("live_allocations", mcpvisor_process::live_allocations());
-    if !context.daemon.rights().is_administrator(&context.peer) {
+    let is_administrator = context.daemon.rights().is_administrator(&context.peer);
+    let whose = (!is_administrator).then_some(Uid(context.peer.uid));
+    let queued = supervisor.queued(whose).await.map_err(|failure| convert::error(failure, None))?;
+    if !is_administrator {
         // Other users' sessions are nobody's business, not even their number (G40).
         let uid = Uid(context.peer.uid);
         let sessions = supervisor.list(Some(uid)).await;
@@ -38,7 +41,7 @@ pub(super) async fn status(context: Context, _: params::Status) -> Result<result
             ..view
         };
     }
-    Ok(convert::status(&view, &context.daemon.rights().instance))
+    Ok(convert::status(&view, queued.len(), &context.daemon.rights().instance))
 }
 
 fn counts(sessions: &[SessionView], limit: usize) -> Counts {

@@ -21,7 +21,12 @@ pub(super) async fn list(
     let of = whose(&context, params.user, params.all_users)?;
     let mut views = context.daemon.supervisor.list(of).await;
     views.sort_by(|a, b| (&a.key, a.owner).cmp(&(&b.key, b.owner)));
-    Ok(results::Sessions { sessions: views.iter().map(convert::session).collect() })
+    let queued =
+        context.daemon.supervisor.queued(of).await.map_err(|failure| convert::error(failure, None))?;
+    Ok(results::Sessions {
+        sessions: views.iter().map(convert::session).collect(),
+        queued: queued.iter().map(convert::queued).collect(),
+    })
 }
 
 pub(super) async fn show(

@@ -1,4 +1,5 @@
 //! Opening a session.
+use super::queue;
 use super::repeat::{self, Asked, Worked};
 use crate::connection::Context;
 use crate::convert;
@@ -11,11 +12,12 @@ use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
 use mcpvisor_lifecycle::server::Mode;
-use mcpvisor_lifecycle::{Generation, KeyRef, SessionId, SessionKey, Uid};
+use mcpvisor_lifecycle::{Generation, KeyRef, ProfileName, SessionId, SessionKey, Uid};
 use mcpvisor_process::Holder;
 use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OpenRequest, Opened, Undo};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// The most labels of a session, and the longest of their names and values, in bytes.
 const MOST_LABELS: usize = 64;
@@ -33,18 +35,26 @@ pub(super) async fn open(
         return again(context, uid, params).await;
     }
     let (wait, lease, parent) = (params.wait, params.lease, params.parent.clone());
+    let told = params.progress && params.queue_ms.is_some();
     let deadline = context.deadline(params.deadline_ms);
-    let request = prepare(&context.daemon, &context.peer, uid, params, descriptors, deadline).await?;
+    let mut request = prepare(&context, uid, params, descriptors, deadline).await?;
+    let position = told.then(|| {
+        let (sender, position) = watch::channel(0);
+        request.position = Some(sender);
+        position
+    });
     let (key, of_shim) = (request.key.key.clone(), request.direct.is_some());
     let daemon = &context.daemon;
     let opened = if wait {
         // Dropping this future, when the requester gives up or goes away, cancels the open.
-        hold(&context, lease, wait, context.daemon.supervisor.open(request).await)
+        let opened = context.daemon.supervisor.open(request);
+        hold(&context, lease, wait, queue::told_beside(&context, position, opened).await)
     } else {
         // This one goes on without its requester, who may be gone before it is even admitted; its lease then ends at once.
-        let context = context.clone();
-        let work = async move { hold(&context, lease, wait, context.daemon.supervisor.open(request).await) };
-        tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
+        let worker = context.clone();
+        let work = async move { hold(&worker, lease, wait, worker.daemon.supervisor.open(request).await) };
+        let opened = queue::told_beside(&context, position, tokio::spawn(work)).await;
+        opened.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
     };
     let opened = opened.map_err(|failure| convert::open_error(failure, &key, parent.as_ref()));
     audit(&context, &key, &opened);
@@ -65,16 +75,16 @@ pub(super) async fn open(
 
 /// What is to be opened, with all variables resolved.
 async fn prepare(
-    daemon: &Daemon,
-    peer: &Peer,
+    context: &Context,
     uid: Uid,
     params: SessionOpen,
     descriptors: Descriptors,
     deadline: Option<Instant>,
 ) -> Result<OpenRequest, ErrorObject> {
-    let holder = holder(daemon, peer, params.lease)?;
+    let (config, rights, peer) = (context.daemon.config(), context.daemon.rights(), &*context.peer);
+    let holder = holder(&context.daemon, peer, params.lease)?;
     let direct = resolve::streams(&params, descriptors)?;
-    let resolved = resolve::servers(&daemon.config(), &daemon.rights(), peer, uid, &params).await?;
+    let resolved = resolve::servers(&config, &rights, peer, uid, &params).await?;
     failpoints::pass(Gate::OpenResolved).await;
     let limits = limits(&params, &resolved)?;
     let key = match &params.key {
@@ -85,6 +95,10 @@ async fn prepare(
         key: KeyRef { uid, key },
         tenant: params.tenant.as_ref().map(convert::tenant_name),
         parent: params.parent.as_ref().map(convert::key_name),
+        profile: params.profile.as_deref().and_then(|name| ProfileName::new(name).ok()),
+        administrator: rights.is_administrator(peer),
+        queue: context.deadline(params.queue_ms),
+        position: None,
         labels: params.labels,
         servers: resolved.servers,
         origin: resolved.origin,
@@ -142,7 +156,7 @@ async fn carry_out(
     deadline: Option<Instant>,
 ) -> Worked<results::Opened> {
     let (none, parent) = (Descriptors::default(), params.parent.clone());
-    let request = match prepare(&context.daemon, &context.peer, uid, params, none, deadline).await {
+    let request = match prepare(context, uid, params, none, deadline).await {
         Ok(request) => request,
         Err(error) => return (Err(error), None),
     };

@@ -55,6 +55,10 @@ fn record(names: &[&str], drain: Duration) -> Arc<SessionRecord> {
     let mut request = OpenRequest {
         key: key.clone(),
         tenant: None,
+        profile: None,
+        administrator: false,
+        queue: None,
+        position: None,
         parent: None,
         labels: Default::default(),
         servers: names.iter().map(|name| spec(name)).collect(),
