@@ -65,11 +65,15 @@ impl<P> Endpoint<P> {
             // The stream goes on, though it may be of nobody for now: another may come.
             known.listening = known.listening.saturating_sub(gone.len());
             todo.push(Todo::Cancel { call, at: gone, said: None });
-            if let Kind::Listen(listen) = &known.kind
-                && listen.done
-            {
-                todo.extend(changed_lists(&listen.agreed, &known.raw_id).into_iter().map(Todo::Say));
-            }
+            let Kind::Listen(listen) = &mut known.kind else { continue };
+            let lines = if listen.done {
+                changed_lists(&listen.agreed, &known.raw_id)
+            } else {
+                // It is not waited for any more.
+                listen.acknowledged.retain(|known| known.server != server);
+                listen.acknowledge(&known.raw_id, known.listening)
+            };
+            todo.extend(lines.into_iter().map(Todo::Say));
         }
         if let Some(known) = offered.filter(|known| known.era == Era::Legacy && !self.client.lost) {
             todo.extend(self.legacy_lists(known.offers).map(Todo::Say));

@@ -318,7 +318,7 @@ impl Listen {
     }
 
     /// Once all `servers` have acknowledged: one acknowledgement of what any of them sends, and what was held.
-    fn acknowledge(&mut self, id: &RawValue, servers: usize) -> Vec<Vec<u8>> {
+    pub(super) fn acknowledge(&mut self, id: &RawValue, servers: usize) -> Vec<Vec<u8>> {
         if self.acknowledged.len() < servers || self.acknowledged.is_empty() {
             return Vec::new();
         }

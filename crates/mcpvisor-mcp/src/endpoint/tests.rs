@@ -1,6 +1,7 @@
 //! The endpoint between one client and servers that a real [`Peer`] speaks to, all in this process and without I/O.
 mod batches;
 mod calls;
+mod faces;
 mod handshake;
 mod listen;
 mod random;
