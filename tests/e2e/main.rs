@@ -27,6 +27,7 @@ mod lifecycle;
 mod live;
 mod lossless;
 mod many;
+mod park;
 mod real;
 mod recovery;
 mod relay;

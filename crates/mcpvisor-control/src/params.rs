@@ -12,8 +12,8 @@ mod open;
 mod server;
 
 pub use open::{
-    Descriptor, Direct, IfClosing, IfOpen, Limits, Mode, Prefix, ResourceLimit, Restart, ServerDefinition,
-    SessionOpen,
+    Descriptor, Direct, IfClosing, IfOpen, Limits, Mode, OnIdle, Prefix, ResourceLimit, Restart,
+    ServerDefinition, SessionOpen,
 };
 
 pub use server::{ServerAdd, ServerRemove, ServerRestart};

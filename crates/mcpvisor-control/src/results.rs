@@ -183,6 +183,9 @@ pub struct Session {
     /// After how long of that it is closed; left out where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_limit_ms: Option<u64>,
+    /// It is parked then, and not closed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parks: bool,
     /// What holds its processes.
     pub containment: Containment,
     /// Its servers.

@@ -14,6 +14,8 @@ pub enum Bug {
     G1EntryIsRemovedAtClose,
     /// An open of a key that is starting starts a second generation.
     G2NoSingleFlight,
+    /// Whoever comes while a session is being parked is not heard.
+    G19WakeIsForgotten,
     /// Facts of an ended generation are taken for the key's current one.
     G3OldFactsCount,
     /// The exit of an older incarnation is taken for the current one's.
@@ -89,10 +91,11 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
+        Self::G19WakeIsForgotten,
         Self::G3OldFactsCount,
         Self::G3OldExitCounts,
         Self::G6SlotReturnedEarly,

@@ -115,7 +115,12 @@ impl Server {
         let current = |incarnation| incarnation == self.number;
         match event {
             ServerEvent::Start => {
-                if self.phase == Phase::Idle {
+                // After its end: its session was parked, and is not any more.
+                if matches!(self.phase, Phase::Stopped | Phase::Ended | Phase::Failed(_)) {
+                    self.been_ready = false;
+                    self.history = History::default();
+                    self.launch(now, &mut out);
+                } else if self.phase == Phase::Idle {
                     self.launch(now, &mut out);
                 }
             }

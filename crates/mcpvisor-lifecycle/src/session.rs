@@ -4,6 +4,7 @@
 //! teardown begins with the registry's close and with nothing else, so that there is one way into it (G15).
 mod limits;
 mod live;
+mod park;
 mod slot;
 mod teardown;
 #[cfg(test)]
@@ -11,7 +12,7 @@ mod tests;
 mod types;
 mod work;
 
-pub use limits::{Activity, IdleLimit, Limits};
+pub use limits::{Activity, IdleLimit, Limits, OnIdle};
 pub use live::MOST_SERVERS;
 pub use types::{
     ChangeRefusal, Changed, CloseReason, Ended, SessionConfig, SessionEffect, SessionEvent, SessionServer,
@@ -64,6 +65,14 @@ enum Phase {
     New,
     Starting,
     Live,
+    /// Its servers are being stopped; someone waits for it by now.
+    Parking {
+        wanted: bool,
+    },
+    /// It has no servers that run.
+    Parked,
+    /// They are being started again.
+    Waking,
     Draining {
         until: Moment,
     },
@@ -139,7 +148,7 @@ impl Session {
             SessionEvent::Begin => self.begin(now, &mut out),
             SessionEvent::Close { reason, options } => self.close(now, reason, &options, &mut out),
             SessionEvent::AwaitChildren => {
-                self.children |= matches!(self.phase, Phase::New | Phase::Starting | Phase::Live);
+                self.children |= self.phase == Phase::New || self.is_open();
             }
             SessionEvent::ChildrenGone => self.children_gone(now, &mut out),
             SessionEvent::Urge { urgency } => self.urge(now, urgency, &mut out),
@@ -153,6 +162,8 @@ impl Session {
             SessionEvent::Quiet => self.quiet(&mut out),
             SessionEvent::Activity(activity) => self.looked(now, activity, &mut out),
             SessionEvent::StayOpen => self.stay_open(now),
+            SessionEvent::GateParked { parked } => self.gate_parked(now, parked, &mut out),
+            SessionEvent::Wake => self.wake(now, &mut out),
             SessionEvent::Server { server, report } => self.report(now, server, report, &mut out),
             SessionEvent::ServerLost { server } => self.lost(now, server, &mut out),
             SessionEvent::Add { request, server, replace } => self.add(request, server, replace, &mut out),
@@ -203,6 +214,7 @@ impl Session {
             Phase::New | Phase::Starting => SessionState::Starting,
             Phase::Live if self.members().all(|slot| slot.status == Status::Ready) => SessionState::Ready,
             Phase::Live => SessionState::Degraded,
+            Phase::Parking { .. } | Phase::Parked | Phase::Waking => SessionState::Ready,
             Phase::Draining { .. } | Phase::Held => SessionState::Draining,
             Phase::Stopping => SessionState::Stopping,
             Phase::Quarantined => SessionState::Quarantined,
@@ -218,6 +230,9 @@ impl Session {
             Phase::New => "new",
             Phase::Starting => "starting",
             Phase::Live => "live",
+            Phase::Parking { .. } => "parking",
+            Phase::Parked => "parked",
+            Phase::Waking => "waking",
             Phase::Draining { .. } if self.children => "holding",
             Phase::Draining { .. } => "draining",
             Phase::Held => "held",
@@ -231,8 +246,9 @@ impl Session {
     #[must_use]
     pub fn waits_for(&self) -> Option<(&'static str, Moment, Option<Moment>)> {
         let what = match self.phase {
-            Phase::New | Phase::Live | Phase::Ended(_) => return None,
-            Phase::Starting => "its servers to be ready",
+            Phase::New | Phase::Live | Phase::Parked | Phase::Ended(_) => return None,
+            Phase::Parking { .. } => "its servers to stop, since it is idle",
+            Phase::Starting | Phase::Waking => "its servers to be ready",
             Phase::Draining { .. } => "calls in flight",
             Phase::Held => "the sessions below it to end",
             Phase::Stopping => "its servers to stop",
@@ -268,15 +284,15 @@ impl Session {
         }
         self.go_on(now, at, report, out);
         self.check(now, out);
+        self.check_parking(now, out);
         self.settle(now, out);
     }
 
     fn lost(&mut self, now: Moment, server: Place, out: &mut Effects) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.place == server) else { return };
-        if slot.is_gone() || slot.lost {
+        if std::mem::replace(&mut slot.lost, true) || slot.is_gone() {
             return;
         }
-        slot.lost = true;
         slot.status = Status::Killing;
         live::give_up_restart(slot, out);
         // A quarantined session's outcome is told again after this attempt.
@@ -288,11 +304,12 @@ impl Session {
 
     /// Looks whether the servers make the session ready, or impossible.
     fn check(&mut self, now: Moment, out: &mut Effects) {
-        if !matches!(self.phase, Phase::Starting | Phase::Live) {
+        if !matches!(self.phase, Phase::Starting | Phase::Live | Phase::Waking) {
             return;
         }
         let failed =
             if self.phase == Phase::Starting { CloseReason::StartFailed } else { CloseReason::ServersFailed };
+        let wished = self.wanted;
         let matter =
             |bad: &dyn Fn(Status) -> bool| self.members().any(|slot| slot.matters() && bad(slot.status));
         let has_failed = matter(&|status| matches!(status, Status::Failed | Status::Quarantined));
@@ -305,6 +322,14 @@ impl Session {
         }
         if has_ended {
             self.want(CloseReason::ServersEnded, out);
+        }
+        if self.phase == Phase::Waking && self.wanted && !wished {
+            out.push(SessionEffect::RefuseWaiting);
+        }
+        if self.phase == Phase::Waking && !self.wanted && self.is_ready() {
+            self.enter(now, Phase::Live);
+            self.begin_idling(now);
+            out.push(SessionEffect::OpenGate);
         }
         if self.phase == Phase::Starting && !self.wanted && self.is_ready() {
             self.enter(now, Phase::Live);
@@ -329,7 +354,7 @@ impl Session {
 
     /// At most once, and only before a close.
     fn want(&mut self, reason: CloseReason, out: &mut Effects) {
-        if !self.wanted && matches!(self.phase, Phase::Starting | Phase::Live) {
+        if !self.wanted && self.is_open() {
             self.wanted = true;
             out.push(SessionEffect::WantClose { reason });
         }

@@ -396,6 +396,7 @@ pub fn finder(bug: Bug) -> Option<(Config, Property)> {
         Bug::G20WaitSaysClosedEarly => (|_| memory(), Property::TrueEnds),
         Bug::G21ChildrenAreForgotten
         | Bug::G21ParentDoesNotWait
+        | Bug::G19WakeIsForgotten
         | Bug::G32ClaimIsNotLookedAtAgain
         | Bug::G33IdleTimerIsLost => return None,
         Bug::G22ReadyAfterClose => (reopen, Property::Fences),

@@ -70,7 +70,11 @@ impl World {
                     self.post(session, Way::Gate, Letter::Drained);
                 }
                 SessionEffect::SettleCalls | SessionEffect::Changed(_) => {}
-                SessionEffect::LookAtActivity | SessionEffect::ClaimIdle => {
+                SessionEffect::LookAtActivity
+                | SessionEffect::ClaimIdle
+                | SessionEffect::ParkGate
+                | SessionEffect::OpenGate
+                | SessionEffect::RefuseWaiting => {
                     return Err(Property::Fences.broken("no session has an idle limit here"));
                 }
                 // Nobody asks for a change here: the scenarios of the machines' own crate do.

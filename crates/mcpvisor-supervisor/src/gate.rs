@@ -2,10 +2,19 @@
 //! the session's idle limit. Nobody is told of a call for that: whoever wants to know looks.
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// Counts the calls in flight until it is closed, and those that end after. Cheap to clone; all clones are one gate.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<Mutex<State>>);
+pub(crate) struct Gate(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Tells those who wait at the parked gate to look again.
+    turned: Notify,
+}
 
 /// A call that was admitted. Dropped without a word it counts as cancelled, so that no path can lose it.
 #[must_use = "a dropped permit counts as cancelled"]
@@ -24,9 +33,16 @@ pub(crate) struct Seen {
     pub(crate) busy: bool,
 }
 
-/// The gate is closed: the call was not admitted.
+/// Why a call was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub(crate) enum Shut {
+    /// The gate is closed, for good.
+    Closed,
+    /// The session's servers do not run: it is to be woken. Nobody who is counted as busy ever hears this.
+    Parked,
+    /// They could not be started again, and the session is about to be closed.
+    Refused,
+}
 
 /// How the calls ended that were in flight when the gate was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,6 +53,8 @@ pub(crate) struct Drained {
 
 struct State {
     closed: bool,
+    parked: bool,
+    refused: bool,
     in_flight: usize,
     present: usize,
     last: Instant,
@@ -49,6 +67,8 @@ impl Default for State {
     fn default() -> Self {
         Self {
             closed: false,
+            parked: false,
+            refused: false,
             in_flight: 0,
             present: 0,
             last: Instant::now(),
@@ -60,31 +80,37 @@ impl Default for State {
 }
 
 impl State {
+    fn open(&mut self) -> Result<(), Shut> {
+        match (self.closed, self.refused, self.parked) {
+            (true, _, _) => Err(Shut::Closed),
+            (_, true, _) => Err(Shut::Refused),
+            (_, _, true) => Err(Shut::Parked),
+            _ => {
+                self.last = Instant::now();
+                Ok(())
+            }
+        }
+    }
+
     fn seen(&self) -> Seen {
         Seen { last: self.last, busy: self.in_flight + self.present > 0 }
     }
 }
 
 impl Gate {
-    /// Admits a call, or says that the gate is closed; nothing lies between.
-    pub(crate) fn admit(&self) -> Result<Permit, Closed> {
+    /// Admits a call, or says why not; nothing lies between.
+    pub(crate) fn admit(&self) -> Result<Permit, Shut> {
         let mut state = self.state();
-        if state.closed {
-            return Err(Closed);
-        }
+        state.open()?;
         state.in_flight += 1;
-        state.last = Instant::now();
         Ok(Permit(Some(self.clone())))
     }
 
-    /// Notes that a client is attached, or says that the gate is closed; nothing lies between.
-    pub(crate) fn enter(&self) -> Result<Presence, Closed> {
+    /// Notes that a client is attached, or says why none can be; nothing lies between.
+    pub(crate) fn enter(&self) -> Result<Presence, Shut> {
         let mut state = self.state();
-        if state.closed {
-            return Err(Closed);
-        }
+        state.open()?;
         state.present += 1;
-        state.last = Instant::now();
         Ok(Presence(self.clone()))
     }
 
@@ -115,6 +141,41 @@ impl Gate {
         retired
     }
 
+    /// Parks the gate if nothing is in flight, nobody attached, and it is `over` with what has happened there; nothing lies between.
+    pub(crate) fn park(&self, over: impl FnOnce(Seen) -> bool) -> bool {
+        let mut state = self.state();
+        let seen = state.seen();
+        let parked = !state.closed && !seen.busy && over(seen);
+        state.parked |= parked;
+        parked
+    }
+
+    /// The servers run again: whoever waits is admitted.
+    pub(crate) fn unpark(&self) {
+        {
+            let mut state = self.state();
+            state.parked = false;
+            state.last = Instant::now();
+        }
+        self.0.turned.notify_waiters();
+    }
+
+    /// They do not, and will not.
+    pub(crate) fn refuse(&self) {
+        self.state().refused = true;
+        self.0.turned.notify_waiters();
+    }
+
+    pub(crate) fn is_parked(&self) -> bool {
+        let state = self.state();
+        state.parked && !state.closed
+    }
+
+    /// Resolves when there is reason to try again. To be enabled before the try.
+    pub(crate) fn turned(&self) -> Notified<'_> {
+        self.0.turned.notified()
+    }
+
     /// Closes the gate in one step: what is admitted by then is all that will ever be. `on_empty` is called exactly once when
     /// none of it is left, perhaps at once on this thread, else on that of the last permit; it must not block. Each further
     /// close adds another such call.
@@ -123,6 +184,7 @@ impl Gate {
         state.closed = true;
         state.on_empty.push(on_empty);
         Self::tell_if_empty(state);
+        self.0.turned.notify_waiters();
     }
 
     /// Calls that are admitted and have not ended.
@@ -166,7 +228,7 @@ impl Gate {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No code that can panic runs under the lock, so a poisoned one is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

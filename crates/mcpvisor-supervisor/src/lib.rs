@@ -32,7 +32,7 @@ pub use api::*;
 pub use definition::{is_same_server, is_volatile};
 pub use events::{Event, EventKind, EventLimits, EventStream, Field, Fields, Subject, Told};
 pub use hooks::{Hook, HookSet, Render};
-pub use mcpvisor_lifecycle::session::{IdleLimit, Limits};
+pub use mcpvisor_lifecycle::session::{IdleLimit, Limits, OnIdle};
 pub use mcpvisor_mcp::EraChoice;
 pub use mcpvisor_mcp::catalogue::Prefix;
 pub use repeats::{Done, Gone, NoAnswer, Repeat, Repeats, Undo};

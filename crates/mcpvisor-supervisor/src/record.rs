@@ -19,7 +19,7 @@ use crate::session_actor::SessionMsg;
 use crate::stderr_log::{StderrLine, StderrLog};
 use mcpvisor_lifecycle::registry::{Left, Quota};
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
-use mcpvisor_lifecycle::session::{CloseReason, Limits, SessionState};
+use mcpvisor_lifecycle::session::{CloseReason, Limits, OnIdle, SessionState};
 use mcpvisor_lifecycle::{
     Incarnation, KeyRef, Moment, ServerName, SessionId, SessionKey, SpecDigest, Tenant,
 };
@@ -304,6 +304,8 @@ impl SessionRecord {
             idle_for: self.idle_for(state),
             idle: self.limits.idle.map(|limit| limit.idle),
             containment: self.containment(containment),
+            parked: self.gate.is_parked(),
+            parks: self.limits.idle.is_some_and(|limit| limit.then == OnIdle::Park),
             servers: {
                 let (all, members) = (self.servers(), self.roster.members());
                 let is_member = |server: &Arc<ServerRecord>| members.iter().any(|of| Arc::ptr_eq(of, server));

@@ -40,6 +40,8 @@ pub(crate) enum SessionMsg {
     /// No call is in flight and no client attached any more.
     Quiet,
     StayOpen,
+    /// Someone waits at the parked gate.
+    Wake,
     /// A change of its servers is asked for; `spec` of an add.
     Change(Change, Option<Box<ServerSpec>>, oneshot::Sender<ChangeReply>),
     /// Who asked for it is gone.
@@ -169,6 +171,7 @@ impl Driver {
             SessionMsg::Drained => SessionEvent::Drained,
             SessionMsg::Quiet => SessionEvent::Quiet,
             SessionMsg::StayOpen => SessionEvent::StayOpen,
+            SessionMsg::Wake => SessionEvent::Wake,
             SessionMsg::Change(change, spec, reply) => {
                 self.changes.begin(&change, spec, reply);
                 change.event()
@@ -243,6 +246,14 @@ impl Driver {
                 }));
                 self.step(myself, SessionEvent::Activity(self.core.activity(seen)));
             }
+            SessionEffect::ParkGate => {
+                let (now, limit) = (self.core.clock.now(), self.record.limits.idle);
+                let over = |seen| limit.is_some_and(|limit| limit.due(self.core.activity(seen)) <= now);
+                let parked = self.record.gate.park(over);
+                self.step(myself, SessionEvent::GateParked { parked });
+            }
+            SessionEffect::OpenGate => self.record.gate.unpark(),
+            SessionEffect::RefuseWaiting => self.record.gate.refuse(),
             SessionEffect::ClaimIdle => self.core.tell(RegistryEvent::IdleClaimed { session }),
             SessionEffect::UrgeServer { server, urgency } => self.tell(server, ServerMsg::Urge(urgency)),
             SessionEffect::RetryKillServer { server } => self.retry_kill(myself, server),
@@ -274,6 +285,11 @@ impl Driver {
     }
 
     fn start(&mut self, myself: &ActorRef<SessionMsg>, server: Place) {
+        // It was parked: its actor is there still.
+        if let Some(actor) = self.servers.get(&server) {
+            let _ = actor.send_message(ServerMsg::Start);
+            return;
+        }
         let Some(record) = self.record.roster.at(server) else { return };
         let name = record.spec.name.clone();
         let arguments = ServerArguments {

@@ -1,5 +1,6 @@
 //! The way to the sessions: each request of a client becomes an event of the registry, and its answer a view.
 mod attach;
+mod awake;
 mod calls;
 mod changes;
 mod events;

@@ -2,14 +2,14 @@
 mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode, Prefix};
+use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode, OnIdle, Prefix};
 use mcpvisor_control::{Lease, SessionKey, SessionRef, Tenant};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    AssignmentParser, LogTarget, ServerCommand, duration, goal, if_closing, if_open, label, mode, prefix,
-    server_command,
+    AssignmentParser, LogTarget, ServerCommand, duration, goal, if_closing, if_open, label, mode, on_idle,
+    prefix, server_command,
 };
 
 /// Opens and closes sessions of MCP servers, and proves that nothing of them is left.
@@ -206,6 +206,9 @@ pub(crate) struct OpenArgs {
     /// Close the session after this time without a call or a client; 0s: never. The profile's, or the daemon's, where left out
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) idle: Option<Duration>,
+    /// What becomes of it then: close; park, its servers are stopped until someone calls it, and it keeps its key and its slot
+    #[arg(long, value_name = "WHAT", default_value = "close", value_parser = on_idle)]
+    pub(crate) on_idle: OnIdle,
     /// Answer as soon as the session is admitted
     #[arg(long)]
     pub(crate) no_wait: bool,

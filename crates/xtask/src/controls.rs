@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 const IN_THE_MACHINES: [&str; 10] = ["G1", "G6", "G7", "G11", "G12", "G13", "G14", "G20", "G22", "G35"];
 
 /// And in the whole daemon: what is taken out, and the end-to-end test that must fail then. Without a bug it must pass.
-const IN_THE_DAEMON: [(&str, &str); 10] = [
+const IN_THE_DAEMON: [(&str, &str); 11] = [
     ("G1ReopenDoesNotWait", "lifecycle::g1_a_reopen_waits_or_is_refused::cgroup"),
     (
         "G6SlotReturnedEarly",
@@ -24,6 +24,7 @@ const IN_THE_DAEMON: [(&str, &str); 10] = [
     ("G13JoinedCloseIsAnsweredEarly", "lifecycle::g13_g14_closers_are_killed::cgroup"),
     ("G14CancelHurries", "lifecycle::g13_g14_closers_are_killed::cgroup"),
     ("G20WaitSaysClosedEarly", "lifecycle::g20_wait_has_three_answers::cgroup"),
+    ("G21ParentDoesNotWait", "trees::g21_c6_a_tree_is_closed_from_its_leaves::cgroup"),
     ("G22ReadyAfterClose", "guards::g22_a_session_that_is_ready_after_its_close"),
     ("G35ShutdownSkipsStarting", "signals::g35_sigterm_ends_every_session::cgroup"),
 ];

@@ -27,6 +27,17 @@ pub enum IfOpen {
     Fail,
 }
 
+/// What becomes of a session that is idle for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnIdle {
+    /// It is closed.
+    #[default]
+    Close,
+    /// Its servers are stopped; it keeps its key and its slot, and the next call or client starts them again.
+    Park,
+}
+
 /// How a server is spoken to, as far as a client can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -121,6 +132,8 @@ pub struct SessionOpen {
     /// Closes it after this time without a call or a client; 0: never. The daemon's, or the profile's, where left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
+    /// What becomes of it then.
+    pub on_idle: OnIdle,
     /// Its drain budget, where a close names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_ms: Option<u64>,
@@ -173,6 +186,7 @@ impl Default for SessionOpen {
             lease: Lease::None,
             ttl_ms: None,
             idle_ms: None,
+            on_idle: OnIdle::default(),
             drain_ms: None,
             wait: true,
             queue_ms: None,

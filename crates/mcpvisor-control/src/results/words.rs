@@ -74,6 +74,8 @@ words! {
         Stopping = "stopping",
         /// Ended.
         Stopped = "stopped",
+        /// Ended, since its session was idle; started again when someone calls that.
+        Parked = "parked",
         /// Ended, and won't be started again.
         Failed = "failed",
     }

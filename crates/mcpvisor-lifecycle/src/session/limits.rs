@@ -25,6 +25,18 @@ pub struct IdleLimit {
     pub idle: Duration,
     /// The longest that a call in flight or an attached client holds that off, since the same moment. At least `idle` counts.
     pub pin: Duration,
+    /// What becomes of it then. What is busy beyond `pin` is closed, whatever this says.
+    pub then: OnIdle,
+}
+
+/// What becomes of a session that is idle for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnIdle {
+    /// It is closed.
+    #[default]
+    Close,
+    /// Its servers are stopped, and started again when someone calls it.
+    Park,
 }
 
 /// What a session's gate knows.
@@ -83,7 +95,7 @@ impl Session {
 
     /// When a limit is looked at next. One that wants its close, or has it, has none.
     pub(super) fn next_limit(&self) -> Option<Moment> {
-        if self.wanted || !matches!(self.phase, Phase::Starting | Phase::Live) {
+        if self.wanted || !self.is_open() {
             return None;
         }
         let idle = match self.idle {
@@ -122,9 +134,25 @@ impl Session {
         let due = limit.due(activity);
         if due > now {
             self.idle = IdleTimer::Armed(due);
+        } else if self.is_changing() {
+            self.idle = IdleTimer::Armed(now.after(limit.idle));
         } else if self.phase == Phase::Live && !self.wanted {
             self.idle = IdleTimer::Claimed;
-            out.push(SessionEffect::ClaimIdle);
+            let park = limit.then == OnIdle::Park && !activity.busy;
+            out.push(if park { SessionEffect::ParkGate } else { SessionEffect::ClaimIdle });
+        }
+    }
+
+    /// The answer to `ParkGate`.
+    pub(super) fn gate_parked(&mut self, now: Moment, parked: bool, out: &mut Effects) {
+        if self.idle != IdleTimer::Claimed || self.phase != Phase::Live {
+            return;
+        }
+        if parked {
+            self.idle = IdleTimer::Off;
+            self.park(now, out);
+        } else {
+            self.stay_open(now);
         }
     }
 

@@ -321,7 +321,10 @@ impl Session {
     fn may_change(&self) -> Result<(), ChangeRefusal> {
         match self.phase {
             _ if self.config.direct => Err(ChangeRefusal::Direct),
-            Phase::New | Phase::Starting => Err(ChangeRefusal::Starting),
+            // Whoever asks for a change of a parked session has woken it.
+            Phase::New | Phase::Starting | Phase::Parking { .. } | Phase::Parked | Phase::Waking => {
+                Err(ChangeRefusal::Starting)
+            }
             Phase::Live => Ok(()),
             _ => Err(ChangeRefusal::Closing),
         }

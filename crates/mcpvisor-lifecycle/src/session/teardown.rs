@@ -16,7 +16,8 @@ impl Session {
         out: &mut Effects,
     ) {
         let was_live = match self.phase {
-            Phase::New | Phase::Starting => false,
+            // One that is parked, or about to be, or to be again, has nothing in flight.
+            Phase::New | Phase::Starting | Phase::Parking { .. } | Phase::Parked | Phase::Waking => false,
             Phase::Live => true,
             _ => return,
         };

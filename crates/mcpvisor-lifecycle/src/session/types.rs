@@ -98,6 +98,13 @@ pub enum SessionEvent {
     Quiet,
     /// The registry does not take it for idle.
     StayOpen,
+    /// The answer to `ParkGate`.
+    GateParked {
+        /// It was idle still, and whoever comes now waits.
+        parked: bool,
+    },
+    /// Someone waits at the parked gate.
+    Wake,
     /// A server's report.
     Server {
         /// Whose.
@@ -305,6 +312,13 @@ pub enum SessionEffect {
     },
     /// Look at the gate, and answer with `Activity` before anything else. Where it is busy, `Quiet` follows when it is not any more.
     LookAtActivity,
+    /// Look at the gate, and park it in the same atomic step if the session is still idle for too long; answer with `GateParked`
+    /// before anything else.
+    ParkGate,
+    /// The servers run again: whoever waits at the gate is admitted.
+    OpenGate,
+    /// They don't, and will not: whoever waits at the gate is told why. A close follows.
+    RefuseWaiting,
     /// A fact for the registry (`IdleClaimed`): it has been idle for too long.
     ClaimIdle,
     /// A fact for the registry: everything else is stopped, and something of some server is left.

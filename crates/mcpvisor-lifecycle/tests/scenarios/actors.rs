@@ -106,6 +106,7 @@ impl World {
             ended: false,
             lost: false,
             last: self.now,
+            at_gate: None,
             wants_quiet: false,
             changes: BTreeMap::new(),
         };
@@ -199,6 +200,7 @@ impl World {
             | SessionEffect::Reply { .. } => self.run_change(id, effect)?,
             SessionEffect::CloseGate => {
                 self.actor(id).gate_open = false;
+                self.let_in(id, Some("refused"))?;
                 self.drained(id);
             }
             SessionEffect::SettleCalls => {
@@ -216,6 +218,21 @@ impl World {
                 actor.wants_quiet = activity.busy;
                 self.tell_session(id, SessionEvent::Activity(activity))?;
             }
+            SessionEffect::ParkGate => {
+                let (now, limit) = (self.now, self.limits.idle);
+                let actor = self.actor(id);
+                let parked =
+                    limit.is_some_and(|limit| limit.due(activity(actor)) <= now) && actor.calls.is_empty();
+                if parked {
+                    actor.at_gate = Some(BTreeSet::new());
+                }
+                self.tell_session(id, SessionEvent::GateParked { parked })?;
+            }
+            SessionEffect::OpenGate => {
+                self.happened(id);
+                self.let_in(id, None)?;
+            }
+            SessionEffect::RefuseWaiting => self.let_in(id, Some("failed"))?,
             SessionEffect::ClaimIdle => report(self, RegistryEvent::IdleClaimed { session: id }),
             SessionEffect::WantClose { reason } => {
                 report(self, RegistryEvent::CloseWanted { session: id, reason: *reason });
@@ -255,6 +272,8 @@ impl World {
         if let (ServerEvent::MainExited { hung_up, .. }, Some(process)) = (&mut event, &actor.process) {
             *hung_up = process.hung_up;
         }
+        // Of a session that was parked: whoever stopped it starts it.
+        actor.stopped &= event != ServerEvent::Start;
         let effects = actor.machine.step(now, event);
         checks::server_step(actor, event, &effects)?;
         actor.stopped |= matches!(event, ServerEvent::Stop { .. });

@@ -76,6 +76,8 @@ fn idleness(world: &World) -> Result<(), String> {
         let Some(actor) = world.sessions.get(&id) else { continue };
         let live = matches!(actor.machine.state(), SessionState::Ready | SessionState::Degraded);
         let limited = world.limits.idle.is_some() && !world.is_direct(&actor.key);
+        // A parked session has nothing to watch.
+        let limited = limited && actor.at_gate.is_none() && actor.machine.fine_state() == "live";
         if phase == Phase::Live && live && limited && !actor.lost && !actor.machine.watches_idleness() {
             return Err(format!("G33: {id:?} is live, and nothing watches its idleness"));
         }
@@ -199,8 +201,18 @@ pub(crate) fn release(
     }
 }
 
+/// When nothing is under way, nobody waits at a parked gate: the session is awake, or says why it is not.
+pub(crate) fn gates(world: &World) -> Result<(), String> {
+    let mut actors = world.sessions.iter().filter(|(_, actor)| !actor.lost && !actor.ended);
+    match actors.find(|(_, actor)| actor.at_gate.iter().any(|calls| !calls.is_empty())) {
+        Some((id, _)) => Err(format!("G19: a call waits for ever at the parked gate of {id:?}")),
+        None => Ok(()),
+    }
+}
+
 /// When nothing can happen any more.
 pub(crate) fn at_rest(world: &World) -> Result<(), String> {
+    gates(world)?;
     for request in &world.sent {
         if !world.replies.contains_key(request) && !world.cancelled.contains(request) {
             return Err(format!("{request:?} is never answered"));

@@ -9,6 +9,7 @@ use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
 use super::d_direct::{hang_up, shim_of_an_immortal};
 use super::d_live::{add_against_close, restart_against};
 use super::e_idle::{call_at_the_decision, open_at_the_decision};
+use super::e_park::calls_of_a_parked_session;
 use super::e_trees::close_a_tree;
 use super::f_health::busy_is_never_sick;
 use super::histories::history;
@@ -31,14 +32,15 @@ const HELD_BY_THE_MODEL: [Bug; 10] = [
     Bug::G36RecoveryForgetsTheBarrier,
 ];
 
-/// Of what the histories have nothing of.
-const NOT_IN_HISTORIES: [Bug; 1] = [Bug::G29BusyIsSick];
+/// Of what the histories have nothing, or too little (calls in the short while of a parking).
+const NOT_IN_HISTORIES: [Bug; 2] = [Bug::G29BusyIsSick, Bug::G19WakeIsForgotten];
 
 /// The scenario that holds the guard against this bug.
 fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
     match bug {
         Bug::G1ReopenDoesNotWait => reopen(seed).map(drop),
         Bug::G2NoSingleFlight => single_flight(seed).map(drop),
+        Bug::G19WakeIsForgotten => calls_of_a_parked_session(seed).map(drop),
         Bug::G3OldFactsCount => late_notes(seed).map(drop),
         Bug::G6SlotReturnedEarly => full_while_closing(seed).map(drop),
         Bug::G7CancelFreesAtOnce => cancel_everywhere(POLITE, seed).map(drop),
@@ -91,6 +93,7 @@ macro_rules! controls {
 controls! {
     control_g1: G1ReopenDoesNotWait,
     control_g2: G2NoSingleFlight,
+    control_g19_wake: G19WakeIsForgotten,
     control_g3: G3OldFactsCount,
     control_g6: G6SlotReturnedEarly,
     control_g7: G7CancelFreesAtOnce,

@@ -4,7 +4,9 @@ use super::explore::{Outcomes, assert_told_apart, explore, summary};
 use super::script::{Act, close, open, open_below};
 use super::world::World;
 use mcpvisor_lifecycle::server::ServerReport;
-use mcpvisor_lifecycle::session::{Activity, CloseReason, IdleLimit, Limits, SessionEffect, SessionEvent};
+use mcpvisor_lifecycle::session::{
+    Activity, CloseReason, IdleLimit, Limits, OnIdle, SessionEffect, SessionEvent,
+};
 use mcpvisor_lifecycle::session::{Session, SessionConfig, SessionServer, SessionState};
 use mcpvisor_lifecycle::{Moment, ServerName};
 use std::time::Duration;
@@ -76,7 +78,7 @@ fn live() -> Session {
     let name = ServerName::new("a").unwrap();
     let servers = vec![SessionServer { name, required: true, significant: false }];
     let config = SessionConfig { servers, drain: Duration::ZERO, direct: false };
-    let limits = Limits { ttl: None, idle: Some(IdleLimit { idle: IDLE, pin: PIN }) };
+    let limits = Limits { ttl: None, idle: Some(IdleLimit { idle: IDLE, pin: PIN, then: OnIdle::Close }) };
     let mut session = Session::new(config).with_limits(limits);
     let _ = session.step(Moment(0), SessionEvent::Begin);
     assert_eq!(session.next_timeout(), None, "what starts is not idle");
@@ -128,6 +130,6 @@ fn g32_the_pin_limit_is_the_longest_and_a_close_ends_the_timer() {
     let _ = session.step(at, close);
     assert_eq!(session.step(at, SessionEvent::StayOpen), []);
     assert_eq!(session.next_timeout(), None);
-    let short = IdleLimit { idle: IDLE, pin: Duration::ZERO };
+    let short = IdleLimit { idle: IDLE, pin: Duration::ZERO, then: OnIdle::Close };
     assert_eq!(short.due(busy), Moment(100_000_000), "a pin limit below the idle limit hurries nothing");
 }

@@ -122,6 +122,9 @@ pub(crate) fn history(seed: u64, steps: u64, bug: Seed) -> Result<BTreeSet<Strin
     if seed.is_multiple_of(3) {
         world = world.with_idle(Duration::from_secs(5), Duration::from_secs(60));
     }
+    if seed % 6 == 1 {
+        world = world.with_parking(Duration::from_secs(5));
+    }
     let mut request = 0;
     for _ in 0..steps {
         world.early = u8::from(random.below(20) == 0);
@@ -155,6 +158,7 @@ fn rest(world: &mut World) -> Result<(), String> {
         Ok::<(), String>(())
     };
     run(world)?;
+    checks::gates(world)?;
     for text in KEYS {
         for round in 0..3 {
             for act in [Act::Let(text, false), Act::Free(text)] {

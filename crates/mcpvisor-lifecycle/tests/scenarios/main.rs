@@ -18,6 +18,7 @@ mod controls;
 mod d_direct;
 mod d_live;
 mod e_idle;
+mod e_park;
 mod e_repeats;
 mod e_trees;
 mod explore;

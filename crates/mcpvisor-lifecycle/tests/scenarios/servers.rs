@@ -147,6 +147,11 @@ impl World {
             return self.answer_call(call, "refused");
         };
         let state = self.sessions[&id].machine.state();
+        if let Some(waiting) = &mut self.actor(id).at_gate {
+            waiting.insert(call);
+            self.post(Route::GateToSession(id), Letter::Session(SessionEvent::Wake));
+            return Ok(());
+        }
         match state {
             SessionState::Ready | SessionState::Degraded => {
                 self.actor(id).calls.insert(call);
@@ -156,6 +161,18 @@ impl World {
             SessionState::Starting => self.answer_call(call, "refused"),
             state => Err(format!("G11: a call is admitted while the session is {state:?}")),
         }
+    }
+
+    /// Whoever waits at the gate is let in, or is told so.
+    pub(crate) fn let_in(&mut self, id: SessionId, refused: Option<&'static str>) -> Result<(), String> {
+        for call in self.actor(id).at_gate.take().unwrap_or_default() {
+            match refused {
+                Some(answer) => self.answer_call(call, answer)?,
+                None => drop(self.actor(id).calls.insert(call)),
+            }
+            self.happened(id);
+        }
+        Ok(())
     }
 
     /// Something has happened at the session's gate.

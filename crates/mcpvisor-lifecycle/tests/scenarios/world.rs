@@ -5,7 +5,7 @@ use super::process::{Process, Program, Signal};
 use super::script::{Act, key};
 use mcpvisor_lifecycle::registry::{Answer, Phase, Refusal, Registry, RegistryConfig, RegistryEvent};
 use mcpvisor_lifecycle::server::{Restart, Server, ServerEvent};
-use mcpvisor_lifecycle::session::{ChangeRefusal, Changed, IdleLimit, Limits, Session, SessionEvent};
+use mcpvisor_lifecycle::session::{ChangeRefusal, Changed, IdleLimit, Limits, OnIdle, Session, SessionEvent};
 use mcpvisor_lifecycle::{Incarnation, KeyRef, Moment, Place, RequestId, ServerName, SessionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -86,6 +86,8 @@ pub(crate) struct SessionActor {
     pub(crate) lost: bool,
     /// When something last happened at its gate.
     pub(crate) last: Moment,
+    /// Calls that wait at the parked gate; none: it is not parked.
+    pub(crate) at_gate: Option<BTreeSet<u64>>,
     /// It was busy when that was looked at.
     pub(crate) wants_quiet: bool,
     /// What is to be added, by the requests.
@@ -213,7 +215,13 @@ impl World {
 
     /// Sessions are closed when they are idle for so long, or busy for so long.
     pub(crate) fn with_idle(mut self, idle: Duration, pin: Duration) -> Self {
-        self.limits.idle = Some(IdleLimit { idle, pin });
+        self.limits.idle = Some(IdleLimit { idle, pin, then: OnIdle::Close });
+        self
+    }
+
+    /// Sessions are parked when they are idle for so long.
+    pub(crate) fn with_parking(mut self, idle: Duration) -> Self {
+        self.limits.idle = Some(IdleLimit { idle, pin: idle, then: OnIdle::Park });
         self
     }
 
@@ -258,6 +266,11 @@ impl World {
         match act {
             Act::AwaitChange(request) => self.changes.get(&RequestId(*request)).is_some_and(Option::is_some),
             Act::Await(request) => self.replies.contains_key(&RequestId(*request)),
+            // A call that waits at a parked gate has not reached its server yet.
+            Act::Finish(call) => {
+                let mut gates = self.sessions.values().filter_map(|actor| actor.at_gate.as_ref());
+                !gates.any(|waiting| waiting.contains(call))
+            }
             Act::UntilFree(text) => self.holder(text).is_none(),
             Act::HangUp(text) => {
                 holder(text).is_some_and(|actor| actor.servers.iter().any(|server| server.process.is_some()))

@@ -152,6 +152,9 @@ pub(crate) fn effect(effect: &SessionEffect) -> String {
         | SessionEffect::SettleCalls
         | SessionEffect::LookAtActivity
         | SessionEffect::ClaimIdle
+        | SessionEffect::ParkGate
+        | SessionEffect::OpenGate
+        | SessionEffect::RefuseWaiting
         | SessionEffect::ReportReady
         | SessionEffect::ReportQuarantined
         | SessionEffect::Changed(_) => format!("{effect:?}"),

@@ -51,6 +51,10 @@ pub struct SessionView {
     pub idle_for: Option<Duration>,
     /// After how long of that it is closed.
     pub idle: Option<Duration>,
+    /// It is parked then, and not closed.
+    pub parks: bool,
+    /// It is parked: its servers are stopped, or about to be, until someone calls it.
+    pub parked: bool,
     /// What contains its processes.
     pub containment: ContainmentKind,
     /// Its servers, as defined.

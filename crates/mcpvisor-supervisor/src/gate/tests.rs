@@ -20,7 +20,7 @@ fn an_empty_gate_tells_at_once() {
     let gate = Gate::default();
     gate.close(on_empty);
     assert_eq!(calls.load(SeqCst), 1);
-    assert_eq!(gate.admit().err(), Some(Closed));
+    assert_eq!(gate.admit().err(), Some(Shut::Closed));
 }
 
 #[test]
@@ -63,7 +63,9 @@ fn every_closer_is_told() {
 fn a_callback_may_use_the_gate() {
     let gate = Gate::default();
     let again = gate.clone();
-    gate.close(Box::new(move || assert_eq!((again.in_flight(), again.admit().err()), (0, Some(Closed)))));
+    gate.close(Box::new(move || {
+        assert_eq!((again.in_flight(), again.admit().err()), (0, Some(Shut::Closed)))
+    }));
 }
 
 /// G11: threads call in a loop while another closes. Each admitted call ends once, none is admitted after the close has
@@ -96,7 +98,7 @@ fn calls_race_a_close() {
                             if (call + caller) % 3 == 0 {
                                 thread::yield_now();
                             }
-                            drained += u64::from(gate.0.lock().unwrap().closed);
+                            drained += u64::from(gate.0.state.lock().unwrap().closed);
                             if call % 2 == 0 { permit.finish() } else { permit.cancel() }
                         }
                         drained
@@ -169,4 +171,24 @@ fn g32_calls_race_the_end_for_idleness() {
         if admitted { won += 1 } else { refused += 1 }
     }
     assert!(won > 0 && refused > 0, "one order was seen only: {won}, {refused}");
+}
+
+/// Parked, the gate lets nobody in and nobody off: who comes is told so, until it is opened, refused or closed.
+#[test]
+fn a_parked_gate_is_not_a_closed_one() {
+    let gate = Gate::default();
+    let permit = gate.admit().unwrap();
+    assert!(!gate.park(|_| true), "a call is in flight");
+    permit.finish();
+    assert!(!gate.park(|_| false) && gate.park(|_| true) && gate.is_parked());
+    assert_eq!((gate.admit().err(), gate.enter().err()), (Some(Shut::Parked), Some(Shut::Parked)));
+    gate.unpark();
+    gate.admit().unwrap().finish();
+    assert!(gate.park(|_| true));
+    gate.refuse();
+    assert_eq!(gate.admit().err(), Some(Shut::Refused));
+    let (calls, on_empty) = counter();
+    gate.close(on_empty);
+    assert_eq!((gate.admit().err(), calls.load(SeqCst), gate.is_parked()), (Some(Shut::Closed), 1, false));
+    assert!(!gate.park(|_| true) && !gate.retire(|_| true));
 }

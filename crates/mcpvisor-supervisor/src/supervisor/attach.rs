@@ -1,6 +1,7 @@
 //! The one client of an exclusive server, or of a session's shared ones.
 use super::Supervisor;
 use crate::api::Failure;
+use crate::gate::Presence;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::attached::{Attached as SharedClient, Refused};
 use crate::relay::exclusive::{Client, Relay, Taken};
@@ -38,6 +39,7 @@ pub enum AttachStreams {
 pub struct Attachable {
     record: Arc<SessionRecord>,
     to: To,
+    _presence: Arc<Presence>,
 }
 
 #[derive(Clone)]
@@ -83,6 +85,14 @@ impl Supervisor {
             }
             _ => {}
         }
+        // Until it is attached itself: a parked session is awake by then, and stays so.
+        let presence = if exclusive {
+            which(&record, server)?;
+            self.enter(&record).await?
+        } else {
+            shared(&record, server)?;
+            self.enter(&record).await?
+        };
         let to = if exclusive {
             let server = which(&record, server)?;
             let (relay, ready) = {
@@ -95,10 +105,9 @@ impl Supervisor {
                 None => return Err(does_not_run(&name)),
             }
         } else {
-            shared(&record, server)?;
             To::Shared(server.cloned())
         };
-        Ok(Attachable { record, to })
+        Ok(Attachable { record, to, _presence: Arc::new(presence) })
     }
 
     /// Resolves when the clients of an ended session have everything that was for them.

@@ -89,7 +89,7 @@ impl Supervisor {
     /// `unsupported` of a direct session, and see [`Failure`].
     pub async fn tools(&self, target: Target) -> Result<ToolsView, Failure> {
         let record = self.callable(target).await?;
-        let _permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
+        let _permit = self.admit(&record).await?;
         let catalogue = self.catalogue(&record).await?;
         let members = record.roster.members();
         let view = |(name, owned): (&str, &mcpvisor_mcp::catalogue::Owned)| {
@@ -133,7 +133,7 @@ impl Supervisor {
         progress: Option<Progress>,
     ) -> Result<Box<RawValue>, Failure> {
         let record = self.callable(target).await?;
-        let permit = record.gate.admit().map_err(|_| Failure::SessionClosing { session: record.id })?;
+        let permit = self.admit(&record).await?;
         count(&self.core.counters.calls);
         let mut arguments = arguments;
         // A server that leaves just now refuses what it was not asked before: another may stand in its place.

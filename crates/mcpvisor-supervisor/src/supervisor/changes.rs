@@ -119,6 +119,11 @@ impl Supervisor {
         if let Some(server) = record.server(&name).filter(|_| !matches!(what, What::Add { .. })) {
             not_attached(&server)?;
         }
+        // A session that is parked is awake for the change, and none is idle meanwhile.
+        let _present = match self.enter(&record).await {
+            Err(failed @ Failure::StartFailed { .. }) => return Err(failed),
+            entered => entered.ok(),
+        };
         let session = record.id;
         let Some(actor) = record.live().actor.clone() else {
             return Err(if record.has_ended() { Failure::SessionClosed { session } } else { lost() });

@@ -1,7 +1,7 @@
 //! Values as people write them.
 use clap::builder::TypedValueParser;
 use clap::{Arg, Command};
-use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode, Prefix};
+use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode, OnIdle, Prefix};
 use mcpvisor_control::{ServerName, SessionRef};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -98,6 +98,14 @@ pub(super) fn if_open(text: &str) -> Result<IfOpen, String> {
         "join" => Ok(IfOpen::Join),
         "fail" => Ok(IfOpen::Fail),
         _ => Err("it is join or fail".to_owned()),
+    }
+}
+
+pub(super) fn on_idle(text: &str) -> Result<OnIdle, String> {
+    match text {
+        "close" => Ok(OnIdle::Close),
+        "park" => Ok(OnIdle::Park),
+        _ => Err("it is close or park".to_owned()),
     }
 }
 

@@ -114,6 +114,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         lease: args.lease,
         ttl_ms: args.ttl.map(millis),
         idle_ms: args.idle.map(millis),
+        on_idle: args.on_idle,
         wait: !args.no_wait,
         queue_ms: args.queue.map(millis),
         progress: args.queue.is_some() && !globals.quiet && std::io::stderr().is_terminal(),

@@ -60,7 +60,10 @@ pub(crate) fn session(session: &Session, style: Style) -> String {
     ];
     facts.extend(session.expires_at.as_ref().map(|at| format!("expires: {}", escape::line(at))));
     let idle = session.idle_ms.map(|ms| format!("idle for {}", span(ms as f64 / 1_000.0)));
-    let limit = session.idle_limit_ms.map(|ms| format!("closed after {}", span(ms as f64 / 1_000.0)));
+    let limit = session.idle_limit_ms.map(|ms| {
+        let what = if session.parks { "parked" } else { "closed" };
+        format!("{what} after {}", span(ms as f64 / 1_000.0))
+    });
     facts.extend(idle.map(|idle| match limit {
         Some(limit) => format!("{idle}, {limit}"),
         None => idle,

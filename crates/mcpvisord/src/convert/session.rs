@@ -25,8 +25,9 @@ pub(crate) fn session(view: &SessionView) -> results::Session {
         in_flight: view.in_flight.map(count),
         idle_ms: view.idle_for.map(milliseconds),
         idle_limit_ms: view.idle.map(milliseconds),
+        parks: view.parks,
         containment: containment(view.containment),
-        servers: view.servers.iter().map(server).collect(),
+        servers: view.servers.iter().map(|one| or_parked(server(one), view.parked)).collect(),
         failure: view.certificate.as_ref().and_then(|report| report.failure.as_ref()).map(start_failure),
         remaining: view.certificate.as_ref().map_or_else(Vec::new, |report| remaining(&report.remaining)),
     }
@@ -42,6 +43,14 @@ pub(super) fn server_state(state: ServerState) -> results::ServerState {
         ServerState::Stopped => results::ServerState::Stopped,
         ServerState::Failed => results::ServerState::Failed,
     }
+}
+
+/// A server that is stopped since its session is parked.
+fn or_parked(mut server: results::Server, parked: bool) -> results::Server {
+    if parked && server.state == results::ServerState::Stopped {
+        server.state = results::ServerState::Parked;
+    }
+    server
 }
 
 /// A server.

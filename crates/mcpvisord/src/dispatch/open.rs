@@ -7,14 +7,16 @@ use crate::daemon::Daemon;
 use crate::peer::Peer;
 use crate::resolve::{self, Resolved};
 use crate::wire::Descriptors;
-use mcpvisor_control::params::{IfClosing as WireIfClosing, IfOpen as WireIfOpen, SessionOpen};
+use mcpvisor_control::params::{
+    IfClosing as WireIfClosing, IfOpen as WireIfOpen, OnIdle as WireOnIdle, SessionOpen,
+};
 use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
 use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::{Generation, KeyRef, ProfileName, SessionId, SessionKey, Uid};
 use mcpvisor_process::Holder;
-use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OpenRequest, Opened, Undo};
+use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OnIdle, OpenRequest, Opened, Undo};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -235,7 +237,17 @@ fn limits(params: &SessionOpen, resolved: &Resolved) -> Result<Limits, ErrorObje
         None if any_shared && params.direct.is_none() => resolved.idle,
         None => Duration::ZERO,
     };
-    let idle = (!idle.is_zero()).then_some(IdleLimit { idle, pin: resolved.pin });
+    let then = match params.on_idle {
+        WireOnIdle::Close => OnIdle::Close,
+        WireOnIdle::Park if idle.is_zero() => {
+            let why = "a session without an idle limit is never parked (on_idle)";
+            return Err(
+                ErrorObject::new(ErrorKind::InvalidRequest, why).with("help", "name one with `--idle`")
+            );
+        }
+        WireOnIdle::Park => OnIdle::Park,
+    };
+    let idle = (!idle.is_zero()).then_some(IdleLimit { idle, pin: resolved.pin, then });
     Ok(Limits { ttl, idle })
 }
 
