@@ -68,6 +68,8 @@ fn remembered(scene: &Arc<Scene>, containment: Containment) {
     stage.lives.call("k", "die", "{}");
     stage.lives.runs_again("k", "main", 1);
     assert_eq!(stage.asked(stage.lives.told("main").len() - 1), [[DISCOVER]]);
+    stage.lives.daemon.cli(&["server", "restart", "k", "main"]).ok();
+    assert_eq!(stage.asked(stage.lives.told("main").len() - 1), [[DISCOVER]]);
     stage.lives.daemon.cli(&["close", "k"]).ok();
     // A legacy server in its place says so in the same process; and is asked the usual way then.
     stage.becomes("legacy");
