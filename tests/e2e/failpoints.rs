@@ -1,5 +1,6 @@
 //! Cancel, close, shut down or kill the client while the daemon stands at a gate: at every gate of an open, a close and a
 //! shutdown. `docs/failpoints.md` names the gates and says what must come of it; this holds the daemon against the page.
+mod again;
 mod gates;
 mod stage;
 mod sweep;

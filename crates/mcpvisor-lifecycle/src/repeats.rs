@@ -229,7 +229,7 @@ impl Repeats {
 
     /// A retry ends the grace.
     fn join(&mut self, asker: RequestId, work: Work, deadline: Option<Moment>, out: &mut Effects) {
-        let keeps_grace = self.has(RepeatsBug::G24ARetryComesTooLate);
+        let keeps_grace = self.has(RepeatsBug::ARetryComesTooLate);
         let mut deadline = deadline;
         self.change(work, |entry| {
             entry.askers.insert(asker);
@@ -249,13 +249,13 @@ impl Repeats {
     /// The last one that waited is gone: who cancelled wants nothing of it left, who vanished may come back.
     fn leave(&mut self, now: Moment, asker: RequestId, cancelled: bool, out: &mut Effects) {
         let Some(work) = self.remove_asker(asker) else { return };
-        let alone = self.has(RepeatsBug::G24ACancelIsEverybodys);
+        let alone = self.has(RepeatsBug::ACancelIsEverybodys);
         let Some(entry) = self.works.get(&work) else { return };
         let wanted = !entry.askers.is_empty() && !alone;
         if wanted || entry.taken || entry.goes_on {
             return;
         }
-        if cancelled || self.has(RepeatsBug::G24VanishingCancels) {
+        if cancelled || self.has(RepeatsBug::VanishingCancels) {
             self.give_up(work, out);
         } else {
             let end = now.after(self.config.grace);

@@ -76,16 +76,16 @@ pub enum Bug {
     G36RecoveryForgetsTheBarrier,
 }
 
-/// A guard of the memory of request ids that can be taken out.
+/// A guard of the memory of request ids that can be taken out; all serve G24.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(not(feature = "seeded-bugs"), expect(unreachable_pub, reason = "public with the feature only"))]
 pub enum RepeatsBug {
     /// Who vanishes without a word is taken for one that cancelled.
-    G24VanishingCancels,
+    VanishingCancels,
     /// A retry that comes in the grace does not end it.
-    G24ARetryComesTooLate,
+    ARetryComesTooLate,
     /// A cancel gives the work up although others wait for it.
-    G24ACancelIsEverybodys,
+    ACancelIsEverybodys,
 }
 
 #[cfg(feature = "seeded-bugs")]

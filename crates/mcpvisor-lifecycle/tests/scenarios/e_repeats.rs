@@ -197,11 +197,8 @@ fn g24_e4_a_request_that_is_sent_again_is_carried_out_once() {
 #[test]
 fn control_g24_repeats() {
     use mcpvisor_lifecycle::seeded::RepeatsBug;
-    for bug in [
-        RepeatsBug::G24VanishingCancels,
-        RepeatsBug::G24ARetryComesTooLate,
-        RepeatsBug::G24ACancelIsEverybodys,
-    ] {
+    for bug in [RepeatsBug::VanishingCancels, RepeatsBug::ARetryComesTooLate, RepeatsBug::ACancelIsEverybodys]
+    {
         let wrong =
             every_order(&machine().with_bug(bug)).expect_err("some order must show that the guard is gone");
         assert!(wrong.starts_with("G24:"), "{bug:?} breaks something else: {wrong}");

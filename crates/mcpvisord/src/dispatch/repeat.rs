@@ -41,21 +41,22 @@ pub(super) async fn once<P: Call>(
 ) -> Result<P::Answer, ErrorObject> {
     let Asked { id, owner, goes_on, deadline } = asked;
     check(&id)?;
-    let told = serde_json::to_value(params).map_err(untold)?;
+    let told = serde_json::to_value(params).map_err(|error| untold(&error))?;
     let digest = digest(P::METHOD.as_str(), told);
     let repeat = Repeat { owner, id: id.into(), digest, goes_on, deadline };
     let work = async move {
         let (answer, undo) = work.await;
-        let answer = answer.and_then(|answer| serde_json::value::to_raw_value(&answer).map_err(untold));
+        let answer = answer
+            .and_then(|answer| serde_json::value::to_raw_value(&answer).map_err(|error| untold(&error)));
         Done { keep: has_left_something(&answer), answer, undo }
     };
     match context.daemon.answers().once(repeat, || context.gone(), work).await {
-        Ok(answer) => serde_json::from_str(answer?.get()).map_err(untold),
+        Ok(answer) => serde_json::from_str(answer?.get()).map_err(|error| untold(&error)),
         Err(refusal) => Err(refused(refusal)),
     }
 }
 
-fn untold(error: serde_json::Error) -> ErrorObject {
+fn untold(error: &serde_json::Error) -> ErrorObject {
     ErrorObject::new(ErrorKind::Internal, format!("the answer can't be told: {error}"))
 }
 
