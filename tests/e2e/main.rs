@@ -38,6 +38,7 @@ mod run;
 mod shapes;
 mod shared;
 mod signals;
+mod stop_command;
 mod support;
 mod systemd;
 mod trees;

@@ -18,6 +18,7 @@ mod words;
 
 pub use certificate::{
     CloseReport, CloseResults, DrainCounts, EndedProcess, EndedServer, Exit, RemainingProcess, StartFailure,
+    StopCommandEnd,
 };
 pub use event::{Event, EventNotification, EventsEnded, Subscribed};
 pub use frame::Frame;

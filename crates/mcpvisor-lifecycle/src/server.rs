@@ -3,6 +3,7 @@
 //! An incarnation is over when its launch has failed, or when its launch was answered and its scope is empty, and in no
 //! other case; only then is it released, and only then comes the next one, or the last report. So a restart never
 //! leaves an old tree, and a stop is never told before it is true.
+mod command;
 mod facts;
 mod health;
 mod ladder;
@@ -129,7 +130,7 @@ impl Server {
             ServerEvent::Restart => self.restart(now, &mut out),
             ServerEvent::RetryKill => {
                 if matches!(&self.phase, Phase::Ending(ladder) if ladder.rung == Rung::Stuck) {
-                    self.climb(now, Rung::Kill, &mut out);
+                    self.kill_again(now, &mut out);
                 }
             }
             ServerEvent::Launched { incarnation } if current(incarnation) => {
@@ -174,6 +175,9 @@ impl Server {
             ServerEvent::ScopeEmpty { incarnation } if current(incarnation) => {
                 self.scope_empty(now, &mut out);
             }
+            ServerEvent::CommandEnded { incarnation } if current(incarnation) => {
+                self.command_ended(now, &mut out);
+            }
             ServerEvent::Timeout => self.timeout(now, &mut out),
             // A fact of another incarnation changes nothing (G3).
             ServerEvent::Launched { .. }
@@ -186,6 +190,7 @@ impl Server {
             | ServerEvent::ClientCame { .. }
             | ServerEvent::InputEnded { .. }
             | ServerEvent::Looked { .. }
+            | ServerEvent::CommandEnded { .. }
             | ServerEvent::ScopeEmpty { .. } => {}
         }
         out
@@ -229,6 +234,7 @@ impl Server {
                 Rung::Settling => "settling",
                 Rung::Stdin => "stdin",
                 Rung::Term => "term",
+                Rung::Command => "command",
                 Rung::Kill if ladder.answered => "kill",
                 Rung::Kill => "aborting",
                 Rung::Stuck => "stuck",
@@ -263,7 +269,7 @@ impl Server {
     pub fn stage(&self) -> Stage {
         match (&self.main_ended, &self.phase) {
             (Some(stage), _) => *stage,
-            (None, Phase::Ending(ladder)) => stage_of(ladder.rung),
+            (None, Phase::Ending(ladder)) => stage_of(ladder),
             (None, _) => Stage::Itself,
         }
     }
@@ -277,6 +283,7 @@ impl Server {
             "settling" => "the exit, after the end of its output",
             "stdin" => "the exit, after the end of its input",
             "term" => "the exit, after SIGTERM",
+            "command" => "its stop command",
             "kill" => "the last processes, after the kill",
             "aborting" => "the launch to give up",
             "stuck" => "processes that the kill has left",
@@ -371,11 +378,13 @@ impl Server {
     }
 
     fn urge(&mut self, now: Moment, urgency: Urgency, out: &mut Effects) {
-        if urgency == Urgency::Kill
-            && let Phase::Ending(ladder) = &self.phase
-            && ladder.rung < Rung::Kill
-        {
-            self.climb(now, Rung::Kill, out);
+        if urgency != Urgency::Kill {
+            return;
+        }
+        match &self.phase {
+            Phase::Ending(ladder) if ladder.rung < Rung::Command => self.climb_to_kill(now, true, out),
+            Phase::Ending(ladder) if ladder.rung == Rung::Command => self.kill_meanwhile(out),
+            _ => {}
         }
     }
 

@@ -225,6 +225,7 @@ impl Config {
             start: span(1_000),
             stdin_grace: span(20),
             term_grace: span(30),
+            stop_command: None,
             kill_wait: span(50),
             restart: self.restart,
             restart_intensity: 1,

@@ -119,6 +119,8 @@ impl World {
                 ServerEffect::Kill { incarnation } => {
                     self.with_tree(session, place, incarnation, Tree::kill);
                 }
+                // No server of the model has a stop command.
+                ServerEffect::StopCommand { .. } | ServerEffect::KillCommand { .. } => {}
                 ServerEffect::Release { incarnation } => self.release(session, place, incarnation)?,
                 ServerEffect::Report(report) => {
                     self.post(session, Way::FromServer(place), Letter::Report(report));

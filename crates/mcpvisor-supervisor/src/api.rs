@@ -4,8 +4,9 @@ mod request;
 mod view;
 
 pub use failure::{Failure, StartFailure};
-pub use request::{DirectStreams, OpenRequest, Origin, ServerSpec, SupervisorConfig};
+pub use request::{DirectStreams, OpenRequest, Origin, ServerSpec, StopCommand, SupervisorConfig};
 pub use view::{
     Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Opened, Outcome, ProcessView, Proof,
-    ServerCertificate, ServerView, SessionView, StatusView, ToolView, ToolsView, Waited, Waits,
+    ServerCertificate, ServerView, SessionView, StatusView, StopCommandEnd, ToolView, ToolsView, Waited,
+    Waits,
 };

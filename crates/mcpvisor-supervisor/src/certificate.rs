@@ -29,6 +29,7 @@ pub(crate) fn of_server(server: &ServerRecord, report: &ScopeReport, now: Instan
         processes: report.processes.clone(),
         peak_memory_bytes: report.peak_memory_bytes,
         cpu: report.cpu,
+        stop_command: live.stop_command.clone(),
     }
 }
 
@@ -42,6 +43,7 @@ fn without_process(server: &ServerRecord) -> ServerCertificate {
         processes: Vec::new(),
         peak_memory_bytes: None,
         cpu: None,
+        stop_command: None,
     }
 }
 

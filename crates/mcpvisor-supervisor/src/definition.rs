@@ -66,7 +66,7 @@ pub(crate) fn server(server: &ServerSpec) -> u64 {
     (server.memory_max, server.pids_max, server.max_in_flight).hash(&mut hash);
     (server.mode, server.era, server.required, server.significant, server.restart).hash(&mut hash);
     (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
-    server.health.hash(&mut hash);
+    (&server.health, &server.stop_command).hash(&mut hash);
     (server.stdin_grace, server.term_grace, server.kill_wait).hash(&mut hash);
     hash.finish()
 }

@@ -4,7 +4,7 @@
 //! number of hooks, can hold up what it is told of. Each runs once for an event, at most eight at a time, in a scope of
 //! its own that is killed when its time is up, and is reaped in any case (G15).
 use crate::events::{Event, EventKind, Events, Fields, Subject};
-use crate::program::{self, Ended};
+use crate::program::{Ended, Program};
 use crate::record::lock;
 use mcpvisor_lifecycle::Uid;
 use mcpvisor_process::{Containment, Cwd, LaunchSpec, ScopeId, Stdio};
@@ -208,7 +208,8 @@ impl Runner {
         };
         let input = render(uid, &event);
         let ended = {
-            let run = program::run(&self.containment, &scope, launch(&hook), input, over);
+            let program = Program::launch(&self.containment, scope.clone(), launch(&hook));
+            let run = program.end(input, over);
             tokio::pin!(run);
             tokio::select! {
                 ended = &mut run => Some(ended),

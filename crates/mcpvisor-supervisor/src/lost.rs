@@ -11,34 +11,52 @@ use mcpvisor_process::{ScopeFact, ScopeId, ScopeReport, SessionReports};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Kills and reaps a server's scope. `told` hears the report when it is empty, and None each time that the kill's budget
-/// has run out before.
+/// Kills and reaps a server's scope, and that of its stop command. `told` hears the report when both are empty, and None each time that
+/// the kill's budget has run out before.
 pub(crate) fn reap_server(
     core: &Arc<Core>,
     server: &Arc<ServerRecord>,
     told: impl Fn(Option<Arc<ScopeReport>>) + Send + Sync + 'static,
 ) {
-    let scope = server.unreaped_scope();
-    let Some(scope) = scope else {
-        told(Some(Arc::new(nothing())));
-        return;
-    };
-    server.live().stopping_since.get_or_insert_with(Instant::now);
+    let command = server.live().command_scope.clone();
+    if let Some(command) = &command {
+        // It is watched by who runs it, and that is no actor.
+        core.containment.kill(command);
+    }
     let told = Arc::new(told);
-    let observer = Arc::clone(&told);
-    core.containment.kill(&scope);
-    core.containment.observe(
-        &scope,
-        Arc::new(move |fact| {
-            if let ScopeFact::Empty { report } = fact {
-                observer(Some(report));
-            }
-        }),
-    );
+    let runtime = tokio::runtime::Handle::current();
+    let (observer, of) = (Arc::clone(&told), Arc::clone(server));
+    let emptied = move |report| {
+        let (observer, of) = (Arc::clone(&observer), Arc::clone(&of));
+        runtime.spawn(async move {
+            of.command_gone().await;
+            observer(Some(report));
+        });
+    };
+    match server.unreaped_scope() {
+        Some(scope) => {
+            core.containment.kill(&scope);
+            core.containment.observe(
+                &scope,
+                Arc::new(move |fact| {
+                    if let ScopeFact::Empty { report } = fact {
+                        emptied(report);
+                    }
+                }),
+            );
+        }
+        None if command.is_some() => emptied(Arc::new(nothing())),
+        None => return told(Some(Arc::new(nothing()))),
+    }
+    server.live().stopping_since.get_or_insert_with(Instant::now);
     let (budget, server) = (server.spec.kill_wait, Arc::clone(server));
     tokio::spawn(async move {
         tokio::time::sleep(budget).await;
-        if !server.live().empty {
+        let left = {
+            let live = server.live();
+            !live.empty || live.command_scope.is_some()
+        };
+        if left {
             told(None);
         }
     });
@@ -46,18 +64,13 @@ pub(crate) fn reap_server(
 
 /// What is left of a server's scope: pid and command line of each process. Its certificate is written anew.
 pub(crate) async fn remaining(core: &Core, server: &ServerRecord) -> Vec<(u32, String)> {
-    let Some(scope) = server.unreaped_scope() else { return Vec::new() };
-    let (answer, report) = tokio::sync::oneshot::channel();
-    core.containment.report(
-        &scope,
-        Box::new(move |report| {
-            let _ = answer.send(report);
-        }),
-    );
-    let Ok(report) = report.await else { return Vec::new() };
+    let command = server.live().command_scope.clone();
+    let mut left = report_of(core, command).await.map_or_else(Vec::new, |report| report.remaining);
+    let Some(report) = report_of(core, server.unreaped_scope()).await else { return left };
     let certificate = certificate::of_server(server, &report, Instant::now());
     server.live().certificate = Some(certificate);
-    report.remaining.clone()
+    left.extend(report.remaining);
+    left
 }
 
 /// The report of a scope in which nothing was ever born.
@@ -170,6 +183,17 @@ fn end_former(core: &Arc<Core>, record: &Arc<SessionRecord>, reports: &[(ScopeId
     }
     let proven = reports.iter().all(|(_, report)| report.proven);
     core.end_session(record, Ended::Failed, CloseReason::DaemonLost, proven);
+}
+
+async fn report_of(core: &Core, scope: Option<ScopeId>) -> Option<ScopeReport> {
+    let (answer, report) = tokio::sync::oneshot::channel();
+    core.containment.report(
+        &scope?,
+        Box::new(move |report| {
+            let _ = answer.send(report);
+        }),
+    );
+    report.await.ok()
 }
 
 /// Writes a report that lists what is left, and tells the registry.

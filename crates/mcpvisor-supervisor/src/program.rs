@@ -2,7 +2,7 @@
 use crate::relay;
 use crate::stderr_log::StderrLog;
 use mcpvisor_process::{
-    Containment, Exit, LaunchError, LaunchErrorKind, LaunchSpec, Launched, ScopeFact, ScopeId,
+    Containment, Exit, LaunchError, LaunchErrorKind, LaunchSpec, Launched, ScopeFact, ScopeId, ScopeReport,
 };
 use std::future::Future;
 use std::io;
@@ -25,6 +25,8 @@ pub(crate) struct Ended {
     pub(crate) cut: bool,
     /// The end of its stderr; what is not UTF-8 is replaced. Not escaped.
     pub(crate) stderr_tail: String,
+    /// What is known of its scope; none where the launch failed.
+    pub(crate) report: Option<Arc<ScopeReport>>,
 }
 
 impl Ended {
@@ -34,83 +36,92 @@ impl Ended {
     }
 }
 
-/// Runs a program until it has exited, or until `cut`; then ends whatever it has left, and returns when nothing of it exists. `input` is its
-/// stdin; what it writes to stdout is thrown away.
-///
-/// Dropping the future leaves the program to itself: whoever does so must kill and release the scope.
-pub(crate) async fn run(
-    containment: &Containment,
-    scope: &ScopeId,
-    spec: LaunchSpec,
-    input: Vec<u8>,
-    cut: impl Future<Output = ()>,
-) -> Ended {
-    let (fact, mut facts) = mpsc::unbounded_channel();
-    let (answer, launched) = oneshot::channel();
-    let observer = Arc::new(move |told| {
-        let _ = fact.send(told);
-    });
-    let done = Box::new(move |result| {
-        let _ = answer.send(result);
-    });
-    containment.launch(scope.clone(), spec, observer, done);
-    let (mut cut, mut launched) = (pin!(cut), pin!(launched));
-    let mut was_cut = false;
-    let launched = tokio::select! {
-        launched = &mut launched => launched,
-        () = &mut cut => {
-            was_cut = true;
-            containment.kill(scope);
-            launched.await
-        }
-    };
-    // The answer is given exactly once, as long as there is a daemon.
-    let launched = launched.unwrap_or_else(|_| {
-        Err(LaunchError { kind: LaunchErrorKind::Killed, message: "the daemon is ending".to_owned() })
-    });
-    let ended = |result, stderr_tail| Ended { result, cut: was_cut, stderr_tail };
-    let launched = match launched {
-        Ok(launched) => launched,
-        Err(error) => {
-            containment.release(scope);
-            return ended(Err(error), String::new());
-        }
-    };
-    let (stderr, mut streams) = match streams(launched, input) {
-        Ok(streams) => streams,
-        Err(error) => {
-            tracing::warn!(%error, "the streams of a program can't be used");
-            containment.kill(scope);
-            (None, JoinSet::new())
-        }
-    };
-    let mut exit = None;
-    loop {
-        let fact = tokio::select! {
-            fact = facts.recv() => fact,
-            () = &mut cut, if !was_cut => {
-                was_cut = exit.is_none();
+/// A program whose launch was handed over.
+pub(crate) struct Program {
+    containment: Containment,
+    scope: ScopeId,
+    facts: mpsc::UnboundedReceiver<ScopeFact>,
+    launched: oneshot::Receiver<Result<Launched, LaunchError>>,
+}
+
+impl Program {
+    /// Hands over its launch. Whoever drops it before its end must kill and release the scope.
+    pub(crate) fn launch(containment: &Containment, scope: ScopeId, spec: LaunchSpec) -> Self {
+        let (fact, facts) = mpsc::unbounded_channel();
+        let (answer, launched) = oneshot::channel();
+        let observer = Arc::new(move |told| {
+            let _ = fact.send(told);
+        });
+        let done = Box::new(move |result| {
+            let _ = answer.send(result);
+        });
+        containment.launch(scope.clone(), spec, observer, done);
+        Self { containment: containment.clone(), scope, facts, launched }
+    }
+
+    /// Waits until it has exited, or until `cut`; then ends whatever it has left, and returns when nothing of it exists. `input` is its stdin;
+    /// what it writes to stdout is thrown away.
+    pub(crate) async fn end(self, input: Vec<u8>, cut: impl Future<Output = ()>) -> Ended {
+        let Self { containment, scope, mut facts, launched } = self;
+        let scope = &scope;
+        let (mut cut, mut launched) = (pin!(cut), pin!(launched));
+        let mut was_cut = false;
+        let launched = tokio::select! {
+            launched = &mut launched => launched,
+            () = &mut cut => {
+                was_cut = true;
                 containment.kill(scope);
-                continue;
+                launched.await
             }
         };
-        match fact {
-            Some(ScopeFact::MainExited { exit: how }) => {
-                exit = Some(how);
-                // What it has left in the background has nobody to end it.
-                containment.kill(scope);
+        // The answer is given exactly once, as long as there is a daemon.
+        let launched = launched.unwrap_or_else(|_| {
+            Err(LaunchError { kind: LaunchErrorKind::Killed, message: "the daemon is ending".to_owned() })
+        });
+        let launched = match launched {
+            Ok(launched) => launched,
+            Err(error) => {
+                containment.release(scope);
+                return Ended { result: Err(error), cut: was_cut, stderr_tail: String::new(), report: None };
             }
-            Some(ScopeFact::Empty { .. }) | None => break,
-        }
+        };
+        let (stderr, mut streams) = match streams(launched, input) {
+            Ok(streams) => streams,
+            Err(error) => {
+                tracing::warn!(%error, "the streams of a program can't be used");
+                containment.kill(scope);
+                (None, JoinSet::new())
+            }
+        };
+        let (mut exit, mut told) = (None, was_cut);
+        let report = loop {
+            let fact = tokio::select! {
+                fact = facts.recv() => fact,
+                () = &mut cut, if !told => {
+                    (told, was_cut) = (true, exit.is_none());
+                    containment.kill(scope);
+                    continue;
+                }
+            };
+            match fact {
+                Some(ScopeFact::MainExited { exit: how }) => {
+                    exit = Some(how);
+                    // What it has left in the background has nobody to end it.
+                    containment.kill(scope);
+                }
+                Some(ScopeFact::Empty { report }) => break Some(report),
+                None => break None,
+            }
+        };
+        streams.abort_all();
+        let tail = stderr.map_or_else(String::new, |stderr| {
+            stderr.close();
+            stderr.tail(TAIL)
+        });
+        containment.release(scope);
+        let killed = || LaunchError { kind: LaunchErrorKind::Killed, message: "it was killed".to_owned() };
+        Ended { result: exit.ok_or_else(killed), cut: was_cut, stderr_tail: tail, report }
     }
-    streams.abort_all();
-    let tail = stderr.map_or_else(String::new, |stderr| {
-        stderr.close();
-        stderr.tail(TAIL)
-    });
-    containment.release(scope);
-    let killed = || LaunchError { kind: LaunchErrorKind::Killed, message: "it was killed".to_owned() };
-    Ended { result: exit.ok_or_else(killed), cut: was_cut, stderr_tail: tail }
 }
 
 /// Feeds it, and keeps what it says from standing still.

@@ -2,7 +2,7 @@
 //! when an actor is lost. Each record is written by the one actor that owns the session or the server.
 use crate::api::{
     Certificate, Down, OpenRequest, Origin, ServerCertificate, ServerSpec, ServerView, SessionView,
-    StartFailure, Waits,
+    StartFailure, StopCommandEnd, Waits,
 };
 use crate::clock::Clock;
 use crate::core::Core;
@@ -363,6 +363,8 @@ pub(crate) struct ServerRecord {
     pub(crate) frames: FrameLog,
     /// Told when `exit` is written.
     pub(crate) exited: Notify,
+    /// Told when the stop command is gone.
+    pub(crate) command_over: Notify,
     live: Mutex<ServerLive>,
 }
 
@@ -399,6 +401,10 @@ pub(crate) struct ServerLive {
     pub(crate) stopping_since: Option<Instant>,
     pub(crate) failure: Option<StartFailure>,
     pub(crate) certificate: Option<ServerCertificate>,
+    /// The scope of the stop command that runs.
+    pub(crate) command_scope: Option<ScopeId>,
+    /// How that of the newest incarnation ended.
+    pub(crate) stop_command: Option<StopCommandEnd>,
 }
 
 impl ServerRecord {
@@ -406,6 +412,9 @@ impl ServerRecord {
         let digest = definition::spec(&spec);
         let launch = Mutex::new(Some(Box::new(spec.clone())));
         (spec.args, spec.env, spec.limits) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some(command) = &mut spec.stop_command {
+            command.args = Vec::new();
+        }
         Self {
             index,
             rank,
@@ -415,6 +424,7 @@ impl ServerRecord {
             stderr: watch::Sender::new(None),
             frames: FrameLog::default(),
             exited: Notify::new(),
+            command_over: Notify::new(),
             live: Mutex::new(ServerLive {
                 state: ServerState::Starting,
                 stage: Stage::Itself,
@@ -438,6 +448,8 @@ impl ServerRecord {
                 stopping_since: None,
                 failure: None,
                 certificate: None,
+                command_scope: None,
+                stop_command: None,
             }),
         }
     }
@@ -491,6 +503,17 @@ impl ServerRecord {
     pub(crate) fn unreaped_scope(&self) -> Option<ScopeId> {
         let live = self.live();
         live.scope.as_ref().filter(|_| !live.empty).map(|(_, scope)| scope.clone())
+    }
+
+    /// Resolves when no stop command runs.
+    pub(crate) async fn command_gone(&self) {
+        loop {
+            let over = self.command_over.notified();
+            if self.live().command_scope.is_none() {
+                return;
+            }
+            over.await;
+        }
     }
 
     /// The connection of a server that can be called now.

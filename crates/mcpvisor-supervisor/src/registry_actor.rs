@@ -2,7 +2,7 @@
 use crate::api::OpenRequest;
 use crate::clock::Alarm;
 use crate::core::{Core, count};
-use crate::events::Refused;
+use crate::events::{EventKind, Refused};
 use crate::lost;
 use crate::record::SessionRecord;
 use crate::session_actor::{SessionActor, SessionArguments, SessionMsg};
@@ -381,6 +381,11 @@ impl Driver {
     fn breaker(&self, session: SessionId, open: bool) {
         let Some(record) = self.core.record(session) else { return };
         let _entered = record.span().entered();
+        record.publish(
+            None,
+            if open { EventKind::BreakerOpened } else { EventKind::BreakerClosed },
+            Vec::new(),
+        );
         match open {
             true => tracing::warn!("a server's starts fail again and again: it is not started for a while"),
             false => tracing::info!("a server that was not started for a while starts again"),

@@ -2,6 +2,7 @@
 //!
 //! Messages become events, `step` decides, effects are carried out. Nothing is awaited in a handler; what takes time is a
 //! task or a thread of the process layer, whose answer is a message.
+mod command;
 mod era;
 mod failure;
 mod health;
@@ -33,6 +34,7 @@ use mcpvisor_process::{
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// How much of a server's stderr an error carries, in bytes.
 const TAIL: usize = 4096;
@@ -54,6 +56,8 @@ pub(crate) enum ServerMsg {
     Scope(Incarnation, ScopeFact),
     OutputEnded(Incarnation),
     InputEnded(Incarnation),
+    /// Nothing of the stop command is left.
+    CommandEnded(Incarnation),
     Alarm,
     #[cfg(test)]
     Panic,
@@ -109,6 +113,8 @@ pub(crate) struct Driver {
     unusable: Option<Incarnation>,
     /// The state that was last told of.
     told: Option<ServerState>,
+    /// Kills the stop command that runs.
+    cut_command: Option<oneshot::Sender<()>>,
     span: tracing::Span,
     spec: Box<ServerSpec>,
 }
@@ -139,6 +145,7 @@ impl Actor for ServerActor {
             renewed: None,
             unusable: None,
             told: None,
+            cut_command: None,
             span,
             spec,
         })
@@ -176,6 +183,7 @@ fn config(arguments: &ServerArguments) -> ServerConfig {
         start: spec.start,
         stdin_grace: spec.stdin_grace,
         term_grace: spec.term_grace,
+        stop_command: spec.stop_command.as_ref().map(|command| command.timeout),
         kill_wait: spec.kill_wait,
         restart: spec.restart,
         restart_intensity: spec.restart_intensity,
@@ -225,6 +233,7 @@ impl Driver {
                 self.arguments.containment.stdin_closed(&self.scope(incarnation));
                 ServerEvent::InputEnded { incarnation }
             }
+            ServerMsg::CommandEnded(incarnation) => ServerEvent::CommandEnded { incarnation },
             ServerMsg::Alarm => {
                 let starts = self.machine.state() == ServerState::Starting;
                 if starts && self.machine.next_timeout() <= Some(self.arguments.clock.now()) {
@@ -302,6 +311,8 @@ impl Driver {
             }
             ServerEffect::Terminate { incarnation } => containment.terminate(&self.scope(incarnation)),
             ServerEffect::Kill { incarnation } => containment.kill(&self.scope(incarnation)),
+            ServerEffect::StopCommand { incarnation } => self.run_command(myself, incarnation),
+            ServerEffect::KillCommand { incarnation } => self.kill_command(incarnation),
             ServerEffect::Release { incarnation } => self.release(incarnation),
             ServerEffect::Report(report) => self.report(report),
         }
@@ -351,6 +362,7 @@ impl Driver {
             live.exit = None;
             live.stopping_since = None;
             live.certificate = None;
+            live.stop_command = None;
         }
         let observer = myself.clone();
         let observer = Arc::new(move |fact| {

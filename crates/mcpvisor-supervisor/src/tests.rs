@@ -90,6 +90,7 @@ impl World {
             start: Duration::from_secs(20),
             stdin_grace: Duration::from_millis(100),
             term_grace: Duration::from_secs(20),
+            stop_command: None,
             kill_wait: Duration::from_secs(5),
             max_line: 1 << 20,
         };

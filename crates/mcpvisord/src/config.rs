@@ -160,6 +160,10 @@ pub(crate) struct Server {
     pub(crate) restart: RestartPolicy,
     pub(crate) health: Option<Health>,
     pub(crate) timeouts: Timeouts,
+    /// Words, of which the first is the program; empty: none.
+    pub(crate) stop_command: Vec<Template>,
+    /// Not zero.
+    pub(crate) stop_command_timeout: Duration,
     pub(crate) memory: Option<u64>,
     pub(crate) processes: Option<u64>,
     /// The most calls in flight; none: as many as a connection takes.

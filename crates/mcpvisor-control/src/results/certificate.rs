@@ -87,6 +87,26 @@ pub struct EndedServer {
     pub peak_memory_bytes: Option<u64>,
     /// The processor time that it used, where the kernel counted it.
     pub cpu_ms: Option<u64>,
+    /// How its stop command ended, where one was run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_command: Option<StopCommandEnd>,
+}
+
+/// How a server's stop command ended; nothing of it is left.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct StopCommandEnd {
+    /// It exited with 0 within its time.
+    pub ok: bool,
+    /// How its main process ended; null where none was started.
+    pub exit: Option<Exit>,
+    /// It was killed, since its time was up.
+    pub killed: bool,
+    /// Why it could not be started.
+    pub message: Option<String>,
+    /// How long it took.
+    pub duration_ms: f64,
+    /// The end of what it wrote to stderr; what was not UTF-8 is replaced. Not escaped.
+    pub stderr_tail: String,
 }
 
 /// How a process ended.

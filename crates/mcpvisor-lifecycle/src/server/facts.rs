@@ -1,4 +1,5 @@
 //! What a server's processes and streams tell.
+use super::command::Command;
 use super::ladder::{Cause, Intent, Rung};
 use super::types::{Failure, Mode, ServerEffect, ServerReport, Stage};
 use super::{Early, Effects, Phase, Server};
@@ -31,11 +32,11 @@ impl Server {
                 ladder.answered = true;
                 let (intent, rung) = (ladder.intent, ladder.rung);
                 if ladder.empty {
-                    self.over(now, intent, out);
-                } else if rung == Rung::Stuck {
+                    self.emptied(now, intent, out);
+                } else if rung == Rung::Stuck && ladder.command == Command::Done {
                     out.push(ServerEffect::Kill { incarnation: self.number });
                 } else {
-                    self.climb(now, Rung::Kill, out);
+                    self.climb_to_kill(now, true, out);
                 }
             }
             _ => {}
@@ -49,9 +50,9 @@ impl Server {
             let normal = early.exited.unwrap_or(false);
             if client_ended {
                 out.push(ServerEffect::Report(ServerReport::Ending));
-                self.over(now, Intent::Client, out);
+                self.emptied(now, Intent::Client, out);
             } else {
-                self.over(now, Intent::Unplanned(Cause::Exit { normal }), out);
+                self.emptied(now, Intent::Unplanned(Cause::Exit { normal }), out);
             }
             return;
         }
@@ -150,7 +151,7 @@ impl Server {
             Phase::Launching { .. } => self.early.empty = true,
             // Nobody told of the exit, so nobody can say that it was normal.
             Phase::Handshaking { .. } | Phase::Running { .. } => {
-                self.over(now, Intent::Unplanned(Cause::Exit { normal: false }), out);
+                self.emptied(now, Intent::Unplanned(Cause::Exit { normal: false }), out);
             }
             Phase::Ending(ladder) if ladder.answered => {
                 let mut intent = ladder.intent;
@@ -159,7 +160,7 @@ impl Server {
                 {
                     *cause = Cause::Exit { normal: false };
                 }
-                self.over(now, intent, out);
+                self.emptied(now, intent, out);
             }
             Phase::Ending(ladder) => ladder.empty = true,
             _ => {}

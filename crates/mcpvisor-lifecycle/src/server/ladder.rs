@@ -1,4 +1,5 @@
 //! The end of an incarnation: the rungs, each with a budget of its own, and what comes after (G16).
+use super::command::Command;
 use super::types::{Failure, Mode, Restart, ServerEffect, ServerReport, Stage};
 use super::{Effects, Phase, Server};
 use crate::Moment;
@@ -18,10 +19,13 @@ pub(super) struct Ladder {
     pub(super) intent: Intent,
     /// The launch was answered: a process exists, or existed.
     pub(super) answered: bool,
-    /// The scope was told to be empty before the launch was answered.
+    /// The scope was told to be empty: before the launch was answered, or while the stop command ran.
     pub(super) empty: bool,
     /// One start more, in the other era, may follow until then.
     pub(super) again: Option<Moment>,
+    pub(super) command: Command,
+    /// The scope was killed already, while the stop command runs.
+    pub(super) killed: bool,
     /// When the ladder began.
     pub(super) began: Moment,
 }
@@ -32,6 +36,8 @@ pub(super) enum Rung {
     Settling,
     Stdin,
     Term,
+    /// The stop command runs.
+    Command,
     Kill,
     /// The kill's budget is used up.
     Stuck,
@@ -66,7 +72,7 @@ impl Server {
         if self.early.exited.is_some() && !answered {
             self.main_ended = Some(Stage::Itself);
         }
-        let (empty, again) = (self.early.empty, self.other_era_until());
+        let (empty, again, command) = (self.early.empty, self.other_era_until(), self.command());
         self.phase = Phase::Ending(Ladder {
             rung: Rung::Settling,
             until: None,
@@ -74,6 +80,8 @@ impl Server {
             answered,
             empty,
             again,
+            command,
+            killed: false,
             began: now,
         });
     }
@@ -87,6 +95,7 @@ impl Server {
             Rung::Stdin if self.config.mode == Mode::Direct => (Some(self.config.stdin_grace), None),
             Rung::Stdin => (Some(self.config.stdin_grace), Some(ServerEffect::CloseStdin { incarnation })),
             Rung::Term => (Some(self.config.term_grace), Some(ServerEffect::Terminate { incarnation })),
+            Rung::Command => (self.config.stop_command, Some(ServerEffect::StopCommand { incarnation })),
             Rung::Kill => (Some(self.config.kill_wait), Some(ServerEffect::Kill { incarnation })),
             Rung::Stuck => (None, Some(ServerEffect::Report(ServerReport::Quarantined))),
         };
@@ -112,7 +121,11 @@ impl Server {
         match ladder.rung {
             Rung::Settling => self.end_by_force(now, out),
             Rung::Stdin => self.climb(now, Rung::Term, out),
-            Rung::Term => self.climb(now, Rung::Kill, out),
+            Rung::Term => self.climb_to_kill(now, false, out),
+            Rung::Command => {
+                out.push(ServerEffect::KillCommand { incarnation: self.number });
+                self.climb(now, Rung::Kill, out);
+            }
             Rung::Kill => self.climb(now, Rung::Stuck, out),
             Rung::Stuck => {}
         }
@@ -129,7 +142,7 @@ impl Server {
             // The wait for an exit is no rung of the stop's.
             Rung::Settling => self.climb(now, Rung::Stdin, out),
             Rung::Stdin if term_first => self.climb(now, Rung::Term, out),
-            Rung::Stdin | Rung::Term | Rung::Kill | Rung::Stuck => {}
+            Rung::Stdin | Rung::Term | Rung::Command | Rung::Kill | Rung::Stuck => {}
         }
     }
 
@@ -142,8 +155,8 @@ impl Server {
         ladder.intent = Intent::Restart;
         match ladder.rung {
             Rung::Settling => self.climb(now, Rung::Stdin, out),
-            Rung::Stuck => self.climb(now, Rung::Kill, out),
-            Rung::Stdin | Rung::Term | Rung::Kill => {}
+            Rung::Stuck => self.kill_again(now, out),
+            Rung::Stdin | Rung::Term | Rung::Command | Rung::Kill => {}
         }
     }
 
@@ -153,7 +166,7 @@ impl Server {
         if self.main_ended.is_some() {
             return;
         }
-        self.main_ended = Some(stage_of(ladder.rung));
+        self.main_ended = Some(stage_of(ladder));
         if self.seeded.has(Bug::G12EndIsToldAtMainExit) && ladder.answered {
             let intent = ladder.intent;
             self.over(now, intent, out);
@@ -169,14 +182,14 @@ impl Server {
             }
             // Its children had their polite word with it; they need not wait for their own grace.
             Rung::Stdin => self.climb(now, Rung::Term, out),
-            Rung::Term | Rung::Kill | Rung::Stuck => {}
+            Rung::Term | Rung::Command | Rung::Kill | Rung::Stuck => {}
         }
     }
 
     /// Nothing of the incarnation is left: release it, and do what its intent says.
     pub(super) fn over(&mut self, now: Moment, intent: Intent, out: &mut Effects) {
         let rung = match &self.phase {
-            Phase::Ending(ladder) => stage_of(ladder.rung),
+            Phase::Ending(ladder) => stage_of(ladder),
             _ => Stage::Itself,
         };
         self.main_ended.get_or_insert(rung);
@@ -239,11 +252,12 @@ impl Server {
     }
 }
 
-pub(super) fn stage_of(rung: Rung) -> Stage {
-    match rung {
+pub(super) fn stage_of(ladder: &Ladder) -> Stage {
+    match ladder.rung {
         Rung::Settling => Stage::Itself,
         Rung::Stdin => Stage::Stdin,
-        Rung::Term => Stage::Sigterm,
+        Rung::Command if ladder.killed => Stage::Sigkill,
+        Rung::Term | Rung::Command => Stage::Sigterm,
         Rung::Kill | Rung::Stuck => Stage::Sigkill,
     }
 }

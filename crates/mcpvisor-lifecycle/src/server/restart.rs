@@ -68,6 +68,7 @@ mod tests {
             start: Duration::from_secs(30),
             stdin_grace: Duration::from_secs(2),
             term_grace: Duration::from_secs(3),
+            stop_command: None,
             kill_wait: Duration::from_secs(5),
             restart: Restart::Permanent,
             restart_intensity: 5,

@@ -1,4 +1,6 @@
 //! Restarts over a long time, and orders of facts, which the tables do not reach.
+mod command;
+
 use super::*;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ fn idle(mode: Mode) -> Server {
         start: Duration::from_secs(30),
         stdin_grace: Duration::from_secs(2),
         term_grace: Duration::from_secs(3),
+        stop_command: None,
         kill_wait: Duration::from_secs(5),
         restart: Restart::Permanent,
         restart_intensity: 5,

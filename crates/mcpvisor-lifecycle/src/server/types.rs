@@ -38,6 +38,8 @@ pub struct ServerConfig {
     pub stdin_grace: Duration,
     /// From SIGTERM to the kill.
     pub term_grace: Duration,
+    /// How long the stop command may take; none where there is none. It comes between SIGTERM's grace and the kill.
+    pub stop_command: Option<Duration>,
     /// From the kill to the quarantine.
     pub kill_wait: Duration,
     /// Whether it is started again.
@@ -148,6 +150,11 @@ pub enum ServerEvent {
         /// Which.
         incarnation: Incarnation,
     },
+    /// The stop command has ended, and nothing of it is left; or it could not be started. However it ended, this is all that is told.
+    CommandEnded {
+        /// Which.
+        incarnation: Incarnation,
+    },
     /// The clock has reached `next_timeout()`.
     Timeout,
 }
@@ -178,6 +185,16 @@ pub enum ServerEffect {
     /// SIGTERM to every process of the scope.
     Terminate {
         /// Which.
+        incarnation: Incarnation,
+    },
+    /// Run the stop command in a scope of its own: at most once per `Launch`. `CommandEnded` answers it.
+    StopCommand {
+        /// Whose.
+        incarnation: Incarnation,
+    },
+    /// The stop command has used up its budget: kill it.
+    KillCommand {
+        /// Whose.
         incarnation: Incarnation,
     },
     /// Kill the scope; also makes a launch that is still on its way fail.

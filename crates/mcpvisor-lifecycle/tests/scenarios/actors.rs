@@ -131,6 +131,7 @@ impl World {
             start: Duration::from_secs(30),
             stdin_grace: STDIN_GRACE,
             term_grace: TERM_GRACE,
+            stop_command: None,
             kill_wait: KILL_WAIT,
             restart: self.restart,
             restart_intensity: 1,
@@ -310,6 +311,8 @@ impl World {
             ServerEffect::CloseStdin { .. } => self.signal(id, index, now, Signal::Stdin),
             ServerEffect::Terminate { .. } => self.signal(id, index, now, Signal::Term),
             ServerEffect::Kill { .. } => self.signal(id, index, now, Signal::Kill),
+            // No server of these scenarios has a stop command.
+            ServerEffect::StopCommand { .. } | ServerEffect::KillCommand { .. } => {}
             ServerEffect::Release { incarnation } => {
                 self.releases += 1;
                 let hurried = self.hurried;

@@ -24,6 +24,7 @@ fn server(seed: Seed) -> Server {
         start: Duration::from_secs(30),
         stdin_grace: Duration::from_secs(2),
         term_grace: Duration::from_secs(3),
+        stop_command: None,
         kill_wait: Duration::from_secs(5),
         restart: Restart::Transient,
         restart_intensity: 5,

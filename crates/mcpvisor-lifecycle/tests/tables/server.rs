@@ -1,6 +1,6 @@
 //! The server's tables.
 use super::parse::{Table, Words, cells, items, words};
-use super::server_setup::{EVENTS, Variant, config, variants};
+use super::server_setup::{COMMAND, EVENTS, Variant, config, variants};
 use mcpvisor_lifecycle::Moment;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_lifecycle::server::{Mode, OUTPUT_GRACE, Restart, Server, ServerEvent};
@@ -68,7 +68,7 @@ fn resolve(policy: &Policy, next: &str, effects: &[String], holds: &Words) -> (S
 fn the_servers_table_is_what_the_server_does() {
     let (table, policy) = (Table::read("server"), Policy::read());
     let variants = variants();
-    for variant in &variants {
+    for variant in variants {
         let state = variant.server.fine_state();
         for event in EVENTS {
             let (after, effects) = variant.step(event);
@@ -108,6 +108,7 @@ fn g3_facts_of_another_incarnation_change_nothing() {
                 ServerEvent::InputEnded { incarnation: other },
                 ServerEvent::Looked { incarnation: other, heard: true, busy: false },
                 ServerEvent::ScopeEmpty { incarnation: other },
+                ServerEvent::CommandEnded { incarnation: other },
             ] {
                 let mut server = variant.server.clone();
                 assert_eq!(server.step(variant.now, event), []);
@@ -136,6 +137,7 @@ fn budget(name: &str) -> Option<Duration> {
         "output grace" => Some(OUTPUT_GRACE),
         "stdin_grace" => Some(config.stdin_grace),
         "term_grace" => Some(config.term_grace),
+        "stop_command" => Some(COMMAND),
         "kill_wait" => Some(config.kill_wait),
         other => panic!("no timer is named {other}"),
     }
@@ -143,10 +145,15 @@ fn budget(name: &str) -> Option<Duration> {
 
 /// The one way to each state that is just entered.
 fn just_entered(state: &str) -> Variant {
-    let entered = |variant: &Variant| variant.server.fine_state() == state;
+    let meanwhile = |variant: &Variant| state == "command" && !variant.holds.contains("unkilled");
+    let entered = |variant: &Variant| variant.server.fine_state() == state && !meanwhile(variant);
     let fresh =
         |variant: &Variant| variant.server.waits_for().is_none_or(|(_, since, _)| since == variant.now);
-    variants().into_iter().find(|variant| entered(variant) && fresh(variant)).expect("every state is reached")
+    variants()
+        .iter()
+        .find(|variant| entered(variant) && fresh(variant))
+        .expect("every state is reached")
+        .clone()
 }
 
 #[test]

@@ -3,6 +3,7 @@ use super::parse::Words;
 use mcpvisor_lifecycle::Moment;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_lifecycle::server::{Health, Mode, Restart, Server, ServerConfig, ServerEffect, ServerEvent};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// A server with the words that hold of it.
@@ -14,7 +15,7 @@ pub(crate) struct Variant {
 }
 
 /// The names that the tables use.
-pub(crate) const EVENTS: [&str; 26] = [
+pub(crate) const EVENTS: [&str; 27] = [
     "Start",
     "Stop",
     "Stop(term first)",
@@ -40,6 +41,7 @@ pub(crate) const EVENTS: [&str; 26] = [
     "Looked(heard)",
     "Looked(busy)",
     "ScopeEmpty",
+    "CommandEnded",
     "Timeout",
 ];
 
@@ -71,6 +73,7 @@ pub(crate) fn event(server: &Server, name: &str) -> ServerEvent {
         "Looked(heard)" => ServerEvent::Looked { incarnation, heard: true, busy: false },
         "Looked(busy)" => ServerEvent::Looked { incarnation, heard: false, busy: true },
         "ScopeEmpty" => ServerEvent::ScopeEmpty { incarnation },
+        "CommandEnded" => ServerEvent::CommandEnded { incarnation },
         "Timeout" => ServerEvent::Timeout,
         other => panic!("the server's table names an event {other}"),
     }
@@ -120,6 +123,7 @@ pub(crate) fn config(mode: Mode, restart: Restart, restart_intensity: u32) -> Se
         start: Duration::from_secs(30),
         stdin_grace: Duration::from_secs(2),
         term_grace: Duration::from_secs(3),
+        stop_command: None,
         kill_wait: Duration::from_secs(5),
         restart,
         restart_intensity,
@@ -131,8 +135,16 @@ pub(crate) fn config(mode: Mode, restart: Restart, restart_intensity: u32) -> Se
     }
 }
 
+/// The budget of the stop command, where there is one.
+pub(crate) const COMMAND: Duration = Duration::from_secs(4);
+
 /// Every state in every variant.
-pub(crate) fn variants() -> Vec<Variant> {
+pub(crate) fn variants() -> &'static [Variant] {
+    static ALL: LazyLock<Vec<Variant>> = LazyLock::new(all);
+    &ALL
+}
+
+fn all() -> Vec<Variant> {
     let mut all = Vec::new();
     for (mode, mode_word) in
         [(Mode::Shared, "shared"), (Mode::Exclusive, "exclusive"), (Mode::Direct, "direct")]
@@ -145,16 +157,20 @@ pub(crate) fn variants() -> Vec<Variant> {
                     Restart::Transient => "unless normal",
                     Restart::Temporary => "never again",
                 };
-                let server = Server::new(config(mode, restart, intensity));
-                let idle = Variant { server, now: Moment(1_000), holds: Words::new() };
                 let client = if mode == Mode::Direct { "direct" } else { "not direct" };
-                lives(&idle.with(&[mode_word, client, again, "this era"]), intensity, &mut all);
+                for (stop_command, word) in [(None, "no command"), (Some(COMMAND), "a command")] {
+                    let server =
+                        Server::new(ServerConfig { stop_command, ..config(mode, restart, intensity) });
+                    let idle = Variant { server, now: Moment(1_000), holds: Words::new() };
+                    lives(&idle.with(&[mode_word, client, again, "this era", word]), intensity, &mut all);
+                }
                 if mode == Mode::Shared {
                     let mut watched = config(mode, restart, intensity);
                     watched.health = Some(HEALTH);
                     let idle =
                         Variant { server: Server::new(watched), now: Moment(1_000), holds: Words::new() };
-                    healths(&idle.with(&[mode_word, client, again, "this era"]), intensity, &mut all);
+                    let idle = idle.with(&[mode_word, client, again, "this era", "no command"]);
+                    healths(&idle, intensity, &mut all);
                 }
             }
         }
@@ -195,7 +211,7 @@ fn lives(idle: &Variant, intensity: u32, all: &mut Vec<Variant>) {
     let first = idle.then(&["Start"]).with(&["never ready", left(intensity > 0)]);
     launching(&first, all);
     let running = first.then(&["Launched", "HandshakeDone"]);
-    let backoff = running.then(&["MainExited(1)", "ScopeEmpty"]);
+    let backoff = running.then(&["MainExited(1)", "ScopeEmpty", "CommandEnded"]);
     if backoff.server.fine_state() == "backoff" {
         let backoff = backoff
             .without(&["never ready", "restart left", "limit reached"])
@@ -238,17 +254,22 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
         all.extend([aborting.then(&["Timeout"]), empty.then(&["Timeout"])]);
         let killed = aborting.then(&["Launched"]).without(&["unanswered", "not empty"]).with(&["answered"]);
         let killed = killed.with(&["start timeout", "abnormal"]);
-        if event == "Restart" {
-            going(&killed, all);
+        if killed.server.fine_state() == "command" {
+            commands(&killed.with(&["runs", "not empty"]), all);
+            let empty = empty.then(&["Launched"]).without(&["unanswered"]).with(&["answered", "runs"]);
+            commands(&empty.with(&["start timeout", "abnormal"]), all);
         } else {
-            rungs(&killed, all);
+            rungs(&killed.with(&["done"]), all);
         }
         let stopped_late = launching.then(&["Timeout", "Stop"]).with(&["to stop", "unanswered", "not empty"]);
         all.extend([aborting, empty, stopped_late]);
     }
     let mut running = launching.then(&["Launched"]);
     if running.server.fine_state() == "handshaking" {
-        eras(&running, all);
+        // What a stop command changes of an end it changes of this one too.
+        if running.holds.contains("no command") {
+            eras(&running, all);
+        }
         all.push(running.clone());
         ladders(&running, all);
         for (event, cause) in [("HandshakeFailed", "handshake failed"), ("Timeout", "start timeout")] {
@@ -258,26 +279,27 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
     }
     let running = running.without(&["never ready"]).with(&["ready before"]);
     all.push(running.clone());
+    let fresh = if running.holds.contains("a command") { "unrun" } else { "done" };
     ladders(&running, all);
     if running.holds.contains("exclusive") {
         let came = running.then(&["ClientCame"]).without(&["always", "unless normal"]).with(&["never again"]);
         all.push(came.clone());
         ladders(&came, all);
         let stdin = came.then(&["InputEnded"]).with(&["by client", "answered"]);
-        all.push(stdin.clone());
+        all.push(stdin.clone().with(&[fresh]));
         rungs(&stdin.then(&["Timeout"]), all);
     }
     if running.holds.contains("direct") {
         let client = ["by client", "answered"];
         let stdin = running.then(&["InputEnded"]).with(&client);
         let term = running.then(&["ClientGone"]).with(&client);
-        all.push(stdin.clone());
+        all.push(stdin.clone().with(&[fresh]));
         for (from, to) in [(&stdin, "Timeout"), (&stdin, "MainExited(0)"), (&stdin, "Stop(term first)")] {
             let ladder = from.then(&[to]);
             let stopped = to == "Stop(term first)";
             rungs(&if stopped { ladder.without(&["by client"]).with(&["to stop"]) } else { ladder }, all);
         }
-        all.push(stdin.then(&["Stop"]).without(&["by client"]).with(&["to stop"]));
+        all.push(stdin.then(&["Stop"]).without(&["by client"]).with(&["to stop", fresh]));
         rungs(&term, all);
         rungs(&running.then(&["MainExited(1, hung up)"]).with(&client), all);
     }
@@ -288,7 +310,7 @@ fn eras(handshaking: &Variant, all: &mut Vec<Variant>) {
     let other =
         handshaking.then(&["OtherEra"]).without(&["this era"]).with(&["another era may do", "in time"]);
     all.push(other.clone());
-    let ladder = ["unplanned", "answered", "abnormal"];
+    let ladder = ["unplanned", "answered", "abnormal", "done"];
     for (event, cause) in [("HandshakeFailed", "handshake failed"), ("MainExited(1)", "exited")] {
         let ended = other.then(&[event]).with(&ladder).with(&[cause]);
         let next = ended.then(&["Timeout"]);
@@ -300,7 +322,7 @@ fn eras(handshaking: &Variant, all: &mut Vec<Variant>) {
         let stopped = other.then(&[event, "Stop"]).with(&["to stop", "answered"]);
         rungs(&stopped, all);
     }
-    all.push(other.then(&["OutputEnded"]).with(&["unplanned", "answered"]));
+    all.push(other.then(&["OutputEnded"]).with(&["unplanned", "answered", "done"]));
     // The time of the start is up: there is none left for another one.
     let slow = other.then(&["Timeout"]).without(&["another era may do", "in time"]).with(&["this era"]);
     rungs(&slow.with(&ladder).with(&["start timeout"]), all);
@@ -313,19 +335,20 @@ fn eras(handshaking: &Variant, all: &mut Vec<Variant>) {
 
 /// The ladders that begin in a state with a process.
 fn ladders(from: &Variant, all: &mut Vec<Variant>) {
+    let fresh = if from.holds.contains("a command") { "unrun" } else { "done" };
     let stop = from.then(&["Stop"]).with(&["to stop", "answered"]);
-    all.push(stop.clone());
+    all.push(stop.clone().with(&[fresh]));
     rungs(&stop.then(&["Stop(term first)"]), all);
     if from.holds.contains("not direct") {
         let restart = from.then(&["Restart"]).with(&["to restart", "answered"]);
-        all.push(restart.clone());
-        going(&restart.then(&["Timeout"]), all);
-        going(&restart.then(&["MainExited(0)"]), all);
+        all.push(restart.clone().with(&[fresh]));
+        rungs(&restart.then(&["Timeout"]), all);
+        rungs(&restart.then(&["MainExited(0)"]), all);
         rungs(&restart.then(&["Stop(term first)"]).without(&["to restart"]).with(&["to stop"]), all);
     }
     let exits = [("MainExited(0)", vec!["exited 0"]), ("MainExited(1)", vec!["exited", "abnormal"])];
     let settling = from.then(&["OutputEnded"]).with(&["unplanned", "answered"]);
-    all.push(settling.clone());
+    all.push(settling.clone().with(&[fresh]));
     rungs(&settling.then(&["Timeout"]).with(&["output ended", "abnormal"]), all);
     rungs(&settling.then(&["Stop(term first)"]).without(&["unplanned"]).with(&["to stop"]), all);
     for (exit, cause) in exits {
@@ -338,14 +361,45 @@ fn ladders(from: &Variant, all: &mut Vec<Variant>) {
 
 /// A ladder from the rung where it is (SIGTERM or the kill) to the last, and what comes of it.
 fn rungs(from: &Variant, all: &mut Vec<Variant>) {
-    all.push(from.then(&["ScopeEmpty"]));
-    going(from, all);
-}
-
-/// The same, without what comes after.
-fn going(from: &Variant, all: &mut Vec<Variant>) {
-    all.push(from.clone());
+    if from.holds.contains("a command") && !from.holds.contains("done") {
+        let from = from.clone().with(&["unrun"]);
+        all.push(from.clone());
+        let runs = from.without(&["unrun"]).with(&["runs", "unkilled"]);
+        commands(&runs.then(&["Timeout"]).with(&["not empty"]), all);
+        commands(&runs.then(&["ScopeEmpty"]).with(&["empty"]), all);
+        return;
+    }
+    let from = from.clone().with(&["done"]);
+    // What is started again is another launch, of which other words hold.
+    if !from.holds.contains("to restart") {
+        all.push(from.then(&["ScopeEmpty"]));
+    }
     let next = from.then(&["Timeout"]);
     all.push(next.then(&["Timeout"]));
     all.push(next);
+    all.push(from);
+}
+
+/// A ladder whose stop command runs, to the last rung, and what comes of it.
+fn commands(from: &Variant, all: &mut Vec<Variant>) {
+    for from in [from.clone(), from.then(&["Urge(Kill)"]).without(&["unkilled"])] {
+        all.push(from.clone());
+        let ended = from.then(&["CommandEnded"]).without(&["runs"]).with(&["done"]);
+        if from.holds.contains("empty") {
+            if !from.holds.contains("to restart") {
+                all.push(ended);
+            }
+        } else {
+            rungs(&ended.without(&["not empty"]), all);
+            all.push(from.then(&["ScopeEmpty"]).without(&["not empty"]).with(&["empty"]));
+        }
+        let kill = from.then(&["Timeout"]);
+        for rung in [kill.clone(), kill.then(&["Timeout"])] {
+            all.push(rung.clone());
+            if from.holds.contains("not empty") {
+                all.push(rung.then(&["ScopeEmpty"]).without(&["not empty"]).with(&["empty"]));
+                all.push(rung.then(&["CommandEnded"]).without(&["runs", "not empty"]).with(&["done"]));
+            }
+        }
+    }
 }

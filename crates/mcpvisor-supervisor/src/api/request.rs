@@ -82,10 +82,21 @@ pub struct ServerSpec {
     pub stdin_grace: Duration,
     /// From SIGTERM to the kill.
     pub term_grace: Duration,
+    /// What ends things that another daemon started on its behalf.
+    pub stop_command: Option<StopCommand>,
     /// From the kill to quarantine.
     pub kill_wait: Duration,
     /// The longest line of the server, in bytes.
     pub max_line: usize,
+}
+
+/// A program that is run in each teardown of a server, as the server is: same user, environment and directory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StopCommand {
+    /// The program and its arguments, at least one word; looked for in the `PATH` of the server's `env`.
+    pub args: Vec<CString>,
+    /// After this time it is killed; not zero.
+    pub timeout: Duration,
 }
 
 impl ServerSpec {
@@ -118,6 +129,7 @@ impl ServerSpec {
             start: Duration::ZERO,
             stdin_grace: Duration::ZERO,
             term_grace: Duration::ZERO,
+            stop_command: None,
             kill_wait,
             max_line: 0,
         }

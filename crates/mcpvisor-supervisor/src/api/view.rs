@@ -237,6 +237,23 @@ pub struct ServerCertificate {
     pub peak_memory_bytes: Option<u64>,
     /// Processor time of its scope, where that is known.
     pub cpu: Option<Duration>,
+    /// How its stop command ended, where one was run.
+    pub stop_command: Option<StopCommandEnd>,
+}
+
+/// How a server's stop command ended. Nothing of it is left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StopCommandEnd {
+    /// How its main process did; none where there was none.
+    pub exit: Option<Exit>,
+    /// It had used up its budget.
+    pub killed: bool,
+    /// Why it could not be started.
+    pub message: Option<String>,
+    /// From its launch to its last reap.
+    pub duration: Duration,
+    /// The end of its stderr; what is not UTF-8 is replaced. Not escaped.
+    pub stderr_tail: String,
 }
 
 /// A wait's answer.

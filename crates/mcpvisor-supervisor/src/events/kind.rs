@@ -51,6 +51,10 @@ kinds! {
     ServerStopped = "server.stopped",
     /// A server has failed, and is not started again.
     ServerFailed = "server.failed",
+    /// The starts of one of its servers fail again and again: none of the kind is started for a while.
+    BreakerOpened = "breaker.opened",
+    /// One or more that were not started for a while are again.
+    BreakerClosed = "breaker.closed",
     /// A hook has ended, one way or another.
     HookEnded = "hook.ended",
     /// A server that was added to a live session is ready, and its tools are the session's.

@@ -167,7 +167,17 @@ impl Refused {
             Refusal::Quarantined { .. } => "quarantined",
             Refusal::CapacityExhausted { .. } => "capacity_exhausted",
             Refusal::DeadlineExceeded { .. } => "deadline_exceeded",
-            _ => return None,
+            Refusal::ParentClosing { .. } => "session_closing",
+            Refusal::ParentNotFound => "not_found",
+            Refusal::TooDeep { .. } => "invalid_request",
+            Refusal::Broken(_) => "start_failed",
+            Refusal::SessionClosed { .. }
+            | Refusal::SessionFailed { .. }
+            | Refusal::StartFailed { .. }
+            // No open is answered so.
+            | Refusal::StaleGeneration { .. }
+            | Refusal::NotFound
+            | Refusal::NotQuarantined { .. } => return None,
         };
         let mut data = vec![("error", error.into())];
         if let Refusal::CapacityExhausted { scope, used, limit } = refusal {

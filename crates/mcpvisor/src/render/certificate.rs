@@ -6,7 +6,7 @@ use super::table::table;
 use super::units;
 use mcpvisor_control::results::{
     CloseOutcome, CloseReason, CloseReport, EndedProcess, EndedServer, Exit, Proof, ServerRemoved, Stage,
-    StartFailure,
+    StartFailure, StopCommandEnd,
 };
 
 /// The whole certificate, some lines of text.
@@ -110,9 +110,25 @@ fn ended_server(server: &EndedServer, style: Style) -> String {
         facts.push(format!("{cpu} ms of CPU"));
     }
     let mut text = format!("  {}: {}\n", style.strong(server.name.as_str()), facts.join(", "));
+    if let Some(command) = &server.stop_command {
+        text += &format!("    stop command: {}\n", stop_command(command, style));
+    }
     let rows = server.processes.iter().map(process_row);
     text += &indent(&indent(&table(style, &["PID", "ENDED BY", "EXIT", "ESCAPED", "COMMAND"], rows)));
     text
+}
+
+fn stop_command(command: &StopCommandEnd, style: Style) -> String {
+    let how = match (&command.message, &command.exit) {
+        _ if command.killed => "killed, since its time was up".to_owned(),
+        (Some(message), _) => escape::line(message).into_owned(),
+        (None, Some(exit)) => exit_text(exit),
+        (None, None) => "ended".to_owned(),
+    };
+    let how = if command.ok { how } else { style.bad(&how) };
+    let tail = command.stderr_tail.lines().last().filter(|_| !command.ok);
+    let tail = tail.map(|line| format!(": {}", escape::line(line))).unwrap_or_default();
+    format!("{how}, {}{tail}", units::millis(command.duration_ms))
 }
 
 fn process_row(process: &EndedProcess) -> Vec<String> {

@@ -113,7 +113,7 @@ impl Profile {
     fn templates(&self) -> impl Iterator<Item = &Template> {
         self.servers.iter().flat_map(|server| {
             let one = std::iter::once(&server.command).chain(&server.cwd);
-            one.chain(&server.args).chain(server.env.values())
+            one.chain(&server.args).chain(server.env.values()).chain(&server.stop_command)
         })
     }
 

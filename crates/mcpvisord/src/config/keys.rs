@@ -70,6 +70,7 @@ pub(crate) const SERVER: Kind = Kind {
         "health_misses",
         "max_in_flight",
         "stop_command",
+        "stop_command_timeout",
         "timeouts",
         "limits",
     ],

@@ -18,6 +18,9 @@ use toml::de::DeTable;
 /// More sessions than any machine has descriptors for.
 const MOST_SESSIONS: usize = 1_000_000;
 
+/// How long a stop command may take, where the configuration does not say.
+pub(super) const STOP_COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// More events than anyone reads.
 const MOST_EVENTS: usize = 10_000_000;
 
@@ -252,6 +255,7 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
     set(&mut replace, section.get("replace").and_then(|item| item.word(&REPLACES)));
     let restart = restart(section);
     let health = health(section, mode);
+    let (stop_command, stop_command_timeout) = stop_command(section);
     let timeouts = timeouts(section, inherited, Level::Server);
     let limits = section.section("limits", &keys::LIMITS);
     let limit = |key: &str| limits.as_ref().and_then(|limits| limits.get(key));
@@ -269,10 +273,31 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         restart,
         health,
         timeouts,
+        stop_command,
+        stop_command_timeout,
         memory: limit("memory").and_then(|item| item.size(1 << 20..=1 << 50)),
         processes: limit("processes").and_then(|item| item.number(1..=4_194_304)),
         max_in_flight: section.get("max_in_flight").and_then(|item| item.count(1..=100_000)),
     })
+}
+
+/// Its words, and how long it may take.
+fn stop_command(section: &Section<'_>) -> (Vec<Template>, Duration) {
+    let words = section.get("stop_command").and_then(|item| {
+        let words: Vec<Template> = item.items()?.iter().filter_map(Item::template).collect();
+        if words.first().is_some_and(|program| program.as_literal() == Some("")) {
+            item.wrong("a program's name can't be empty", None);
+        }
+        Some(words)
+    });
+    let mut timeout = STOP_COMMAND_TIMEOUT;
+    if let Some(item) = section.get("stop_command_timeout") {
+        match item.duration() {
+            Some(Duration::ZERO) => item.wrong("a command can't run in no time", None),
+            span => set(&mut timeout, span),
+        }
+    }
+    (words.unwrap_or_default(), timeout)
 }
 
 fn environment(item: Item<'_>) -> BTreeMap<String, Template> {
@@ -343,13 +368,5 @@ fn for_later(section: &Section<'_>) {
         && item.word(&[("session", false), ("daemon", true)]) == Some(true)
     {
         item.unsupported("scope = \"daemon\"", "leave it out: each session has servers of its own");
-    }
-    if let Some(item) = section.get("stop_command")
-        && let Some(words) = item.items()
-    {
-        let all_texts = words.iter().all(|word| word.text().is_some());
-        if all_texts && !words.is_empty() {
-            item.unsupported("stop_command", "leave it empty, and end what another daemon started yourself");
-        }
     }
 }

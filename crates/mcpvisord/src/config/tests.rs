@@ -67,7 +67,8 @@ restart_intensity = 3
 restart_period = "30s"
 health_interval = "1m"
 health_misses = 2
-stop_command = []
+stop_command = ["docker", "rm", "${arg:c}"]
+stop_command_timeout = "9s"
 timeouts = { start = "10s" }
 [profiles.p.servers.s.limits]
 memory = "1G"
@@ -165,6 +166,12 @@ command = "log"
             restart: RestartPolicy { when: Restart::Permanent, intensity: 3, period: seconds(30) },
             health: Some(Health { interval: seconds(60), timeout: seconds(10), misses: 2 }),
             timeouts: Timeouts { start: seconds(10), drain: seconds(20), ..timeouts },
+            stop_command: vec![
+                Template::literal("docker"),
+                Template::literal("rm"),
+                Template::parse("${arg:c}").unwrap(),
+            ],
+            stop_command_timeout: seconds(9),
             memory: Some(1 << 30),
             processes: Some(64),
             max_in_flight: None,
@@ -236,8 +243,7 @@ fn syntax_errors_are_told_with_the_others() {
 
 #[test]
 fn what_can_not_be_honoured_yet_is_an_error_that_says_so() {
-    for line in ["scope = \"daemon\"", "stop_command = [\"docker\", \"rm\"]", "timeouts = { drain = \"1s\" }"]
-    {
+    for line in ["scope = \"daemon\"", "timeouts = { drain = \"1s\" }"] {
         let told = errors(&format!("[profiles.p.servers.s]\ncommand = \"a\"\n{line}\n"));
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].2.contains("is not supported yet"), "{told:?}");

@@ -6,7 +6,9 @@ use mcpvisor_control::results;
 use mcpvisor_lifecycle::server::Stage;
 use mcpvisor_lifecycle::session::CloseReason;
 use mcpvisor_process::{Exit, ProcessRecord, Rung};
-use mcpvisor_supervisor::{Certificate, Drained, Outcome, Proof, ServerCertificate, StartFailure, Waited};
+use mcpvisor_supervisor::{
+    Certificate, Drained, Outcome, Proof, ServerCertificate, StartFailure, StopCommandEnd, Waited,
+};
 
 /// One result of a close.
 pub(crate) fn close_report(certificate: &Certificate) -> results::CloseReport {
@@ -64,6 +66,18 @@ pub(crate) fn ended_server(certificate: &ServerCertificate) -> results::EndedSer
         processes: certificate.processes.iter().map(process).collect(),
         peak_memory_bytes: certificate.peak_memory_bytes,
         cpu_ms: certificate.cpu.map(milliseconds),
+        stop_command: certificate.stop_command.as_ref().map(stop_command),
+    }
+}
+
+fn stop_command(end: &StopCommandEnd) -> results::StopCommandEnd {
+    results::StopCommandEnd {
+        ok: end.exit == Some(Exit::Code(0)) && !end.killed,
+        exit: end.exit.map(exit),
+        killed: end.killed,
+        message: end.message.clone(),
+        duration_ms: exact_milliseconds(end.duration),
+        stderr_tail: end.stderr_tail.clone(),
     }
 }
 

@@ -137,6 +137,7 @@ pub(super) fn spec(
         start,
         stdin_grace: span(definition.stdin_grace_ms, stdin_grace),
         term_grace: span(definition.term_grace_ms, timeouts.term_grace),
+        stop_command: None,
         kill_wait: span(definition.kill_wait_ms, timeouts.kill_wait),
         max_line: config.daemon.max_line,
     })

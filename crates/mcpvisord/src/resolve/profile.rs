@@ -1,11 +1,11 @@
 //! Servers of a profile: a clean environment, variables expanded.
 use super::invalid;
 use crate::config::expand::Expansion;
-use crate::config::{BreakerOf, Config, Profile, Server};
+use crate::config::{BreakerOf, Config, Profile, Server, Template};
 use crate::users::{self, User};
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_process::Credentials;
-use mcpvisor_supervisor::ServerSpec;
+use mcpvisor_supervisor::{ServerSpec, StopCommand};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -77,7 +77,7 @@ fn spec(
     given: Given,
 ) -> Result<ServerSpec, ErrorObject> {
     let wrong = |error: String| invalid(format!("profile {profile}, server {}: {error}", server.name));
-    let text = |template| expansion.expand(template).map_err(|error| wrong(error.to_string()));
+    let text = |template: &Template| expansion.expand(template).map_err(|error| wrong(error.to_string()));
     let program = text(&server.command)?;
     if program.is_empty() {
         return Err(wrong("the command is empty".into()));
@@ -124,9 +124,18 @@ fn spec(
         start: server.timeouts.start,
         stdin_grace: server.timeouts.stdin_grace,
         term_grace: server.timeouts.term_grace,
+        stop_command: stop_command(server, text)?,
         kill_wait: server.timeouts.kill_wait,
         max_line: given.max_line,
     })
+}
+
+fn stop_command(
+    server: &Server,
+    text: impl Fn(&Template) -> Result<CString, ErrorObject>,
+) -> Result<Option<StopCommand>, ErrorObject> {
+    let words = server.stop_command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    Ok((!words.is_empty()).then_some(StopCommand { args: words, timeout: server.stop_command_timeout }))
 }
 
 /// `NAME=VALUE`; none where it holds a NUL.

@@ -44,6 +44,7 @@ fn spec(name: &str) -> ServerSpec {
         start: Duration::from_secs(20),
         stdin_grace: Duration::ZERO,
         term_grace: Duration::ZERO,
+        stop_command: None,
         kill_wait: Duration::ZERO,
         max_line: 4 << 20,
     }
