@@ -1,4 +1,6 @@
 //! Losing any actor in any state: what runs is torn down, who asked is answered with the truth, the daemon goes on.
+mod stop_command;
+
 use crate::api::*;
 use crate::record::lock;
 use crate::registry_actor::RegistryMsg;
