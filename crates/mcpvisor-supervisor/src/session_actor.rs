@@ -215,15 +215,15 @@ impl Driver {
     fn step(&mut self, myself: &ActorRef<SessionMsg>, event: SessionEvent) {
         let effects = self.machine.step(self.core.clock.now(), event);
         for effect in effects {
-            self.act(myself, effect);
+            self.act(myself, &effect);
         }
         self.changes.step_is_over();
         self.alarm.set(self.machine.next_timeout(), self.core.clock, myself, || SessionMsg::Alarm);
     }
 
-    fn act(&mut self, myself: &ActorRef<SessionMsg>, effect: SessionEffect) {
+    fn act(&mut self, myself: &ActorRef<SessionMsg>, effect: &SessionEffect) {
         let session = self.record.id;
-        match effect {
+        match *effect {
             SessionEffect::StartServer { server } => self.start(myself, server),
             SessionEffect::CloseGate => {
                 let drained = myself.clone();

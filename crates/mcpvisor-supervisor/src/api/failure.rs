@@ -177,7 +177,7 @@ pub enum Failure {
         /// Which one.
         server: ServerName,
         /// Why.
-        failure: Option<StartFailure>,
+        failure: Option<Box<StartFailure>>,
     },
     /// Something of a server can't be killed. It is no server of the session any more, where it was to be added or removed.
     #[error("processes of server {server} could not be killed")]

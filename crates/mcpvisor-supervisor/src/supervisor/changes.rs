@@ -211,7 +211,7 @@ fn changed(
             Err(Failure::Invalid(format!("a session has at most {MOST_SERVERS} servers")))
         }
         Err(ChangeRefusal::Failed { .. }) => {
-            let failure = server.and_then(|server| server.live().failure.clone());
+            let failure = server.and_then(|server| server.live().failure.clone()).map(Box::new);
             Err(Failure::ServerFailed { session, server: name, failure })
         }
         Err(ChangeRefusal::Quarantined { .. }) => {

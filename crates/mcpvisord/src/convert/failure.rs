@@ -213,7 +213,7 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         Failure::ServerFailed { session, server, failure } => {
             let timeout = failure.as_ref().is_some_and(|failure| failure.cause == "timeout");
             let kind = if timeout { ErrorKind::StartTimeout } else { ErrorKind::StartFailed };
-            started(of(kind, format!("server {server} could not be started"), session), failure.map(Box::new))
+            started(of(kind, format!("server {server} could not be started"), session), failure)
                 .with("server", names::server(&server))
         }
         Failure::ServerQuarantined { session, server, remaining: left } => of(
