@@ -75,7 +75,7 @@ fn g13_g32_a_close_and_a_child_at_the_decision() {
 
 /// A live session of one server whose idle timer runs.
 fn live() -> Session {
-    let name = ServerName::new("a").unwrap();
+    let name = ServerName::new("a").expect("a name");
     let servers = vec![SessionServer { name, required: true, significant: false }];
     let config = SessionConfig { servers, drain: Duration::ZERO, direct: false };
     let limits = Limits { ttl: None, idle: Some(IdleLimit { idle: IDLE, pin: PIN, then: OnIdle::Close }) };

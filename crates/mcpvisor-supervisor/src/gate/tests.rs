@@ -64,7 +64,7 @@ fn a_callback_may_use_the_gate() {
     let gate = Gate::default();
     let again = gate.clone();
     gate.close(Box::new(move || {
-        assert_eq!((again.in_flight(), again.admit().err()), (0, Some(Shut::Closed)))
+        assert_eq!((again.in_flight(), again.admit().err()), (0, Some(Shut::Closed)));
     }));
 }
 
