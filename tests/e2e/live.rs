@@ -102,6 +102,24 @@ fn list(client: &mut Stdio) -> Vec<String> {
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 on_both! {
+    /// E.4: an add that is sent again is carried out once, and has the first answer; other words with its id are refused.
+    e4_an_add_that_is_sent_again = |scene, containment| {
+        let daemon = start(scene, containment);
+        open(&daemon, scene, &[], &["x"]);
+        let again = |tools: &[&str]| {
+            let words = ["server", "add", "k", "b", "--request-id", "add-1", "--"];
+            daemon.command(scene, &words).args(server(tools)).output()
+        };
+        let first = again(&["y"]).ok();
+        assert_eq!(again(&["y"]).ok(), first);
+        assert_eq!(kind(&again(&["z"]).fails(2)), "invalid_request");
+        remove(&daemon, "b").ok();
+        assert_eq!(again(&["y"]).ok(), first, "the first answer, though it is gone");
+        assert_eq!(names(&daemon), ["a"]);
+        assert_closed(&close(&daemon, "k"), containment);
+        daemon.finish();
+    };
+
     /// An add is answered when the server is ready; its environment and directory are as asked; a remove leaves nothing of it, and its
     /// end is in the session's certificate.
     g26_a_server_is_added_and_removed = |scene, containment| {

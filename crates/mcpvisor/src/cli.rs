@@ -358,6 +358,9 @@ pub(crate) struct ServerAddArgs {
     /// How the server is spoken to: shared, by the daemon; exclusive, by one client alone
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub(crate) mode: Option<Mode>,
+    /// Sent again with the same id, it is carried out once and gets the first answer
+    #[arg(long, value_name = "ID")]
+    pub(crate) request_id: Option<String>,
     /// The server's command
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

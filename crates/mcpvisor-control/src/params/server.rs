@@ -38,6 +38,9 @@ pub struct ServerAdd {
     /// The signals that it is born ignoring, by number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored_signals: Vec<i32>,
+    /// The same id again gives the first answer again, also while the first is still running and over another connection; 1 to 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// The requester's patience; an add that is not done by then is undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,

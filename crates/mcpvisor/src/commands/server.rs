@@ -24,6 +24,7 @@ fn add(args: &ServerAddArgs, globals: &Globals) -> Done {
     server.mode = args.mode;
     let environment = environment(std::env::vars_os(), &args.env);
     let request = ServerAdd {
+        request_id: args.request_id.clone(),
         key: args.session.key.clone(),
         generation: args.session.generation,
         user: globals.user,

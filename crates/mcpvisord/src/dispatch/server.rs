@@ -1,4 +1,5 @@
 //! Changes of a live session's servers.
+use super::repeat::{self, Asked};
 use super::target;
 use crate::connection::Context;
 use crate::convert;
@@ -6,12 +7,30 @@ use crate::resolve;
 use mcpvisor_control::params::{ServerAdd, ServerRemove, ServerRestart, SessionOpen};
 use mcpvisor_control::results::{ServerChanged, ServerRemoved};
 use mcpvisor_control::{ErrorKind, ErrorObject, ServerName, SessionKey};
+use mcpvisor_lifecycle::registry::Target;
 use mcpvisor_supervisor::{Changed, Failure};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) async fn add(context: Context, params: ServerAdd) -> Result<ServerChanged, ErrorObject> {
     let target = target(&context, params.user, &params.key, params.generation)?;
-    let (key, name, deadline) = (params.key.clone(), params.server.name.clone(), params.deadline_ms);
+    let deadline = context.deadline(params.deadline_ms);
+    let Some(id) = params.request_id.clone() else {
+        return add_once(context, target, params, deadline).await;
+    };
+    // Each requester has a patience of its own.
+    let asked = Asked { id, owner: target.key.uid, goes_on: false, deadline };
+    let (worker, asks) = (context.clone(), params.clone());
+    let work = async move { (add_once(worker, target, asks, None).await, None) };
+    repeat::once(&context, asked, &params, work).await
+}
+
+async fn add_once(
+    context: Context,
+    target: Target,
+    params: ServerAdd,
+    deadline: Option<Instant>,
+) -> Result<ServerChanged, ErrorObject> {
+    let (key, name) = (params.key.clone(), params.server.name.clone());
     let daemon = &context.daemon;
     let open = as_open(params);
     let resolved =
@@ -20,7 +39,7 @@ pub(super) async fn add(context: Context, params: ServerAdd) -> Result<ServerCha
         ErrorObject::new(ErrorKind::Internal, "the definition of one server gave another number of them")
     })?;
     // Dropping this future, when the requester gives up or goes away, undoes the add.
-    let added = daemon.supervisor.add_server(target, spec, context.deadline(deadline)).await;
+    let added = daemon.supervisor.add_server(target, spec, deadline).await;
     changed(&context, "add", &key, &name, added)
 }
 
