@@ -284,9 +284,9 @@ on_both! {
             strangers.push(("a number that was used before", process));
         }
         let mut caught = marked(&format!("{instance}/0-99/0-1"));
-        for (_, process) in &strangers {
+        for (what, process) in &strangers {
             // From here on the shell has become the program, in its own environment.
-            eventually("the stranger", SOON, || procfs::command(process.pid()).starts_with("sleep"));
+            eventually(&format!("the stranger with {what}"), SOON, || procfs::command(process.pid()).starts_with("sleep"));
         }
         let next = next(scene, &setup, &daemon);
         assert!(ends_within(escapee, SOON), "the sweep has been there");
