@@ -2,6 +2,7 @@
 //!
 //! Each test is a scene of `mcpvisor-testkit`: when it has ended, the leak oracle looks for whatever it has left.
 #![cfg(test)]
+mod approvals;
 mod bad_input;
 mod batch;
 mod call;
@@ -42,4 +43,5 @@ mod stop_command;
 mod support;
 mod systemd;
 mod trees;
+mod turns;
 mod workspace;

@@ -245,8 +245,8 @@ fn finishes(scene: &Arc<Scene>, containment: Containment) {
     daemon.finish();
 }
 
-/// Calls that outlast the drain are cancelled at their servers and answered with one error; what servers ask is settled: a server that would
-/// wait for its client's answer leaves at the end of its input.
+/// A call that outlasts the drain is cancelled at its server and answered with one error. What servers ask is settled when the drain begins:
+/// the call that waited for that is finished by its server, within the drain.
 fn outlasts(scene: &Arc<Scene>, containment: Containment) {
     let daemon = start(scene, containment, "300ms");
     open(&daemon, scene, &["16-ignore-cancel", "15-server-requests"], &[], &[("BUG_DELAY", "30")]);
@@ -266,13 +266,13 @@ fn outlasts(scene: &Arc<Scene>, containment: Containment) {
     let closed = daemon.cli(&["close", "k"]).ok();
     let report = &closed["results"][0];
     assert_closed(report, containment);
-    assert_eq!(report["drained"], json!({"finished": 0, "cancelled": 2}), "{report}");
+    assert_eq!(report["drained"], json!({"finished": 1, "cancelled": 1}), "{report}");
     assert!(client.output_ends(SOON));
-    for id in calls {
-        let told = answers(&client, id);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!((kind(&told[0]["error"]), &told[0]["error"]["code"]), ("cancelled", &json!(1013)));
-    }
+    let [outlasted, asked] = calls.map(|id| answers(&client, id));
+    assert_eq!((outlasted.len(), asked.len()), (1, 1), "{outlasted:?} {asked:?}");
+    assert_eq!((kind(&outlasted[0]["error"]), &outlasted[0]["error"]["code"]), ("cancelled", &json!(1013)));
+    let text = asked[0]["result"]["content"][0]["text"].as_str().expect("what came back of what it asked");
+    assert_eq!(text.matches("error 1004").count(), 3, "{text}");
     assert_eq!(shell_status(client.wait(SOON)), 1);
     let logs = daemon.cli(&["logs", "k"]).text();
     assert!(logs.contains("ignoring the cancel of 'mcpvisor-"), "the server is told: {logs}");
@@ -401,7 +401,7 @@ fn slow_reader(scene: &Arc<Scene>, containment: Containment) {
     eventually("its place is free", SOON, || daemon.cli(&["show", "k"]).ok()["attached"] == 0);
     let memory = procfs::anonymous_kib(daemon.pid()).expect("the daemon lives");
     assert!(memory < 64 << 10, "{memory} KiB");
-    assert_eq!(shell_status(process.wait(SOON)), 0, "the client was the first to end");
+    assert_eq!(shell_status(process.wait(SOON)), 1, "the daemon was the first to end it");
     // Another one that reads nothing does not keep a close.
     let mut second = scene.mcpvisor(&["--socket", &socket, "attach", "k"]).spawn();
     let mut says = second.take_stdin().expect("a pipe");

@@ -53,6 +53,8 @@ calls! {
     ProcessList => ProcessList, results::Processes;
     LogRead => LogRead, results::LogLines;
     EventSubscribe => EventSubscribe, results::Subscribed;
+    ApprovalList => ApprovalList, results::Approvals;
+    ApprovalDecide => ApprovalDecide, results::ApprovalDecided;
 }
 
 /// Understands a request's parameters; left out, they are an empty object. The error names the field that is wrong.

@@ -44,19 +44,19 @@ macro_rules! kinds {
 kinds! {
     InvalidRequest = "invalid_request", -32600, 2, "The request is malformed, or a value in it is not allowed.";
     NotFound = "not_found", 1001, 4, "No session of the caller has this key.";
-    PermissionDenied = "permission_denied", 1002, 7, "The caller may not do this.";
+    PermissionDenied = "permission_denied", 1002, 7, "The caller may not do this; or a tool call was held and not approved: `approval`, `decision` (`denied`, `timed_out`), `server`, `tool`.";
     SessionExists = "session_exists", 1003, 5, "The key is open with another definition, or `if_open` is `fail`.";
     SessionClosing = "session_closing", 1004, 5, "The session is being closed.";
     SessionClosed = "session_closed", 1005, 1, "The session was closed.";
     SessionFailed = "session_failed", 1006, 1, "The session failed.";
     StaleGeneration = "stale_generation", 1007, 1, "This generation of the key is over.";
     CapacityExhausted = "capacity_exhausted", 1008, 5, "A limit on sessions is reached: `used`, `limit`, `scope`, `retry_after_ms`.";
-    Overloaded = "overloaded", 1009, 5, "Too many requests or calls are in flight, or too many bytes of them.";
+    Overloaded = "overloaded", 1009, 5, "Too many requests or calls are in flight or wait, or too many bytes of them. Of calls: `server`, `scope` (`queue`), `used`, `limit`, `in_flight`; `queue_timeout_ms` where it waited so long. What is refused so was not done.";
     Draining = "draining", 1010, 5, "The daemon admits nothing more.";
     StartFailed = "start_failed", 1011, 1, "A server could not be started: `server`, `reason`, `exit`, `stderr_tail`, `frames`; with the reason `breaker` also `breaker`, `last_reason`, `retry_after_ms`.";
     StartTimeout = "start_timeout", 1012, 1, "A server was not ready in time: `server`, `reason`, `exit`, `stderr_tail`, `frames`.";
     Cancelled = "cancelled", 1013, 1, "The request was cancelled.";
-    DeadlineExceeded = "deadline_exceeded", 1014, 3, "The request's deadline passed first.";
+    DeadlineExceeded = "deadline_exceeded", 1014, 3, "The request's deadline passed first; or a server has not answered a call in time: `server`, `timeout` (`call_timeout` or `call_timeout_max`), `timeout_ms`.";
     ServerExited = "server_exited", 1015, 1, "The server ended before it answered, or does not run: `server`, `exit`, `stderr_tail`, `frames`, `retry_after_ms` where that is known.";
     Quarantined = "quarantined", 1016, 8, "Processes of the session could not be killed; the key stays blocked.";
     Unsupported = "unsupported", 1017, 1, "This can't be done here; the message says why.";
@@ -64,6 +64,7 @@ kinds! {
     InvalidConfiguration = "invalid_configuration", 1020, 1, "The daemon's configuration is wrong: `problems` (line, column, message, help), `report`. The former one stays in force.";
     ServerExists = "server_exists", 1031, 5, "A server of the session has the name, though it may be one that is being removed.";
     ServerBusy = "server_busy", 1032, 5, "Another change of the same server is under way.";
+    AlreadyDecided = "already_decided", 1030, 5, "The held call was decided before: `decision` (`approved`, `denied`, `timed_out`, `withdrawn`, `closed`), which stands.";
     Internal = "internal", 1019, 1, "A defect of the daemon.";
 }
 

@@ -30,7 +30,7 @@ pub use call::{Call, parse_params};
 pub use error::{ErrorKind, ErrorObject};
 pub use message::{Id, Message};
 pub use method::Method;
-pub use names::{BadName, Lease, ServerName, SessionKey, SessionRef, Tenant};
+pub use names::{ApprovalId, BadName, Lease, ServerName, SessionKey, SessionRef, Tenant};
 pub use text::Text;
 
 /// The version of this protocol. It only grows: a higher number adds to a lower one.

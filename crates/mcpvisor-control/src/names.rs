@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 const KEY: &str = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}";
 const SERVER: &str = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}";
+const APPROVAL: &str = "[1-9][0-9]*\\.[1-9][0-9]*";
 
 /// Text that is not the name that it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -132,6 +133,61 @@ impl fmt::Display for SessionRef {
     }
 }
 
+/// A held call: `GENERATION.NUMBER`, of its session and in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ApprovalId {
+    /// Of the session, which is unique among its owner's.
+    pub generation: u64,
+    /// In the session.
+    pub number: u64,
+}
+
+impl fmt::Display for ApprovalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{}", self.generation, self.number))
+    }
+}
+
+impl FromStr for ApprovalId {
+    type Err = BadName;
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        let digits = |text: &str| {
+            let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+            text.parse::<u64>().ok().filter(|_| plain)
+        };
+        let parts = text.split_once('.');
+        let read = parts.and_then(|(generation, number)| {
+            Some(Self { generation: digits(generation)?, number: digits(number)? })
+        });
+        read.ok_or_else(|| BadName {
+            what: "approval",
+            pattern: APPROVAL,
+            text: text.chars().take(160).collect(),
+        })
+    }
+}
+
+impl Serialize for ApprovalId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ApprovalId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for ApprovalId {
+    fn schema_name() -> Cow<'static, str> {
+        "ApprovalId".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": format!("^{APPROVAL}$") })
+    }
+}
+
 /// What ends a session by its own end. On the wire `none`, `connection` or `pid:N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Lease {
@@ -224,6 +280,10 @@ mod tests {
         }
         for bad in ["a@", "a@x", "a@+1", "@1", "a@1@2", "a@18446744073709551616"] {
             assert!(bad.parse::<SessionRef>().is_err(), "{bad}");
+        }
+        assert_eq!("3.17".parse::<ApprovalId>().unwrap().to_string(), "3.17");
+        for bad in ["", "3", "3.", ".1", "0.1", "3.01", "3.1.2", "+3.1", "3.99999999999999999999"] {
+            assert!(bad.parse::<ApprovalId>().is_err(), "{bad}");
         }
         for text in ["none", "connection", "pid:17"] {
             assert_eq!(text.parse::<Lease>().unwrap().to_string(), text);

@@ -3,7 +3,7 @@
 //!
 //! `user` names another owner's sessions by uid; only administrators may use it.
 use crate::message::Id;
-use crate::names::{ServerName, SessionKey};
+use crate::names::{ApprovalId, ServerName, SessionKey};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -242,6 +242,44 @@ pub struct ToolCall {
     /// What the server tells of the call's progress comes as `notifications/progress`, before the answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub progress: bool,
+}
+
+/// `approval/list`: the tool calls that are held for a person.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApprovalList {
+    /// Whose, where it is not the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
+    /// Everybody's; for administrators.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub all_users: bool,
+}
+
+/// What is decided on a held call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It goes on.
+    Approve,
+    /// It is answered with an error.
+    Deny,
+}
+
+/// `approval/decide`: decides a held call, once.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalDecide {
+    /// Which one, as `approval/list` tells it.
+    pub id: ApprovalId,
+    /// What.
+    pub decision: Decision,
+    /// Why it is denied, told to who made the call; at most 1,024 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The sessions' owner, where it is not the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
 }
 
 /// `process/list`: of one session, or of all of the caller's.

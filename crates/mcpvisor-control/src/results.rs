@@ -3,7 +3,7 @@
 //! Points in time are RFC 3339 with milliseconds, in UTC.
 use crate::error::ErrorObject;
 use crate::message::Id;
-use crate::names::{ServerName, SessionKey, Tenant};
+use crate::names::{ApprovalId, ServerName, SessionKey, Tenant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -187,6 +187,12 @@ pub struct Session {
     /// It is parked then, and not closed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parks: bool,
+    /// How many calls wait for their turn, beyond those.
+    #[serde(default)]
+    pub queued: Option<u64>,
+    /// How many calls are held for a person, beyond those.
+    #[serde(default)]
+    pub held: Option<u64>,
     /// What holds its processes.
     pub containment: Containment,
     /// Its servers.
@@ -230,6 +236,9 @@ pub struct Server {
     pub tools: Option<u64>,
     /// How many calls are in flight.
     pub in_flight: Option<u64>,
+    /// How many calls wait for their turn; null of a server that is not shared.
+    #[serde(default)]
+    pub queued: Option<u64>,
     /// The last thing that went wrong.
     pub last_error: Option<String>,
     /// What it waits for.
@@ -480,4 +489,45 @@ pub struct ProgressNotification {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// Answer of `approval/list`: in the order of sessions and age.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Approvals {
+    /// The calls that are held.
+    pub approvals: Vec<Approval>,
+}
+
+/// A tool call that is held for a person.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Approval {
+    /// By which it is decided; unique among its owner's, in this run of the daemon.
+    pub id: ApprovalId,
+    /// The session's key.
+    pub session: SessionKey,
+    /// The session's generation.
+    pub generation: u64,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The server that has the tool.
+    pub server: ServerName,
+    /// The tool, by the name under which it was called. Not escaped.
+    pub tool: String,
+    /// The beginning of the arguments as they came, JSON text of at most 4,096 bytes; null where there are none. Not escaped.
+    pub arguments: Option<String>,
+    /// The arguments are longer than what is told of them.
+    pub arguments_cut: bool,
+    /// How long it is held already.
+    pub age_ms: u64,
+    /// When it is denied for want of a decision.
+    pub left_ms: u64,
+}
+
+/// Answer of `approval/decide`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalDecided {
+    /// Which call.
+    pub id: ApprovalId,
+    /// `approved` or `denied`.
+    pub decision: String,
 }

@@ -6,7 +6,10 @@
 //! `step(now, event) -> effects`. Time comes in as a [`Moment`], timers go out as `next_timeout()`. Nothing here reads a
 //! clock, does I/O or knows of threads.
 //!
+//! A small one, [`approvals`], has no time in it and no effects: it has the calls of a session that are held for a person.
+//!
 //! `docs/lifecycle.md` writes the machines as tables; a test holds the tables against this code.
+pub mod approvals;
 pub mod breaker;
 pub mod ids;
 pub mod registry;
@@ -19,6 +22,7 @@ pub mod server;
 pub mod session;
 pub mod time;
 
+pub use approvals::{Approvals, Decided, HoldNumber, NotHeld, Verdict};
 pub use breaker::{BreakerConfig, SpecDigest};
 pub use ids::{
     Generation, Incarnation, KeyRef, Place, ProfileName, RequestId, ServerName, SessionId, SessionKey,

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 pub use errand::{Errand, Wanted, merged_page};
-pub use servers::Reply;
+pub use servers::{NoLongerAsked, Reply};
 
 /// The most requests of servers that the client has not answered.
 const MOST_ASKED: usize = 1024;
@@ -72,7 +72,7 @@ pub struct Face {
 ///   [`Endpoint::client_lost`]
 /// - inputs of servers: [`Endpoint::answered`], [`Endpoint::unanswered`], [`Endpoint::told`], [`Endpoint::asked`],
 ///   [`Endpoint::server_ready`], [`Endpoint::server_gone`], [`Endpoint::face_joined`], [`Endpoint::face_left`], [`Endpoint::face_vacated`]
-/// - the session drains: [`Endpoint::settle_asked`]
+/// - the session drains: [`Endpoint::session_closes`], [`Endpoint::settle_asked`]
 /// - outcomes of what was to be done: [`Endpoint::sent`], [`Endpoint::listens_to`], [`Endpoint::refused`], [`Endpoint::errand_done`]
 /// - getters: [`Endpoint::in_flight`], [`Endpoint::prefix`], [`Endpoint::faces`], [`Endpoint::counters`]
 #[derive(Debug)]

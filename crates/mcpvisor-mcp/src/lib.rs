@@ -23,6 +23,7 @@
 //! | [`splice`] | a line with some parts replaced |
 //! | [`endpoint`] | the server's side of a conversation with one client, in front of several servers |
 //! | [`catalogue`] | the names under which several servers' offers are published |
+//! | [`hold`] | which calls are held for a person |
 //! | [`relay`] | a conversation that passes through unchanged, followed just enough to settle it |
 //! | [`text`] | showing untrusted bytes on a terminal |
 pub mod catalogue;
@@ -30,9 +31,11 @@ pub mod endpoint;
 pub mod envelope;
 pub mod framing;
 pub mod handshake;
+pub mod hold;
 pub mod id;
 mod key;
 pub mod listing;
+mod members;
 pub mod outgoing;
 pub mod peer;
 pub mod relay;

@@ -1,5 +1,6 @@
 //! The client's side of the conversation with one server.
 mod events;
+pub mod turns;
 
 use crate::envelope::Message;
 use crate::framing::TooLong;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use smallvec::{SmallVec, smallvec};
 use std::fmt;
+use turns::{CallLimits, Place, Turns};
 
 pub use events::{
     Answer, Asked, Cancelled, Counters, Events, Forward, NotReady, PeerEvent, PlainAnswer, Sent, Told,
@@ -38,18 +40,27 @@ pub struct RequestNumber(u64);
 ///
 /// - commands: [`Peer::begin`], [`Peer::list`], [`Peer::call_tool`], [`Peer::request_with`], [`Peer::forward`], [`Peer::cancel`],
 ///   [`Peer::withdraw`], [`Peer::settle`], [`Peer::fail_all`]
+/// - turns of calls: [`Peer::take_turn`], [`Peer::next_turn`], [`Peer::stop_waiting`], [`Peer::overdue`], [`Peer::next_timeout`]
 /// - inputs: [`Peer::handle_message`], [`Peer::handle_too_long`]
 /// - getters: [`Peer::negotiated`], [`Peer::in_flight`], [`Peer::counters`], [`Peer::noise`]
 #[derive(Debug)]
 pub struct Peer<T> {
     next: u64,
     phase: Phase,
-    pending: Table<u64, T>,
+    pending: Table<u64, Pending<T>>,
+    turns: Turns,
     /// Cancelled requests whose answers may still come.
     owed: u64,
     counters: Counters,
     noise: Option<String>,
     noise_is_glued: bool,
+}
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+struct Pending<T> {
+    token: T,
+    place: Place,
 }
 
 #[derive(Debug)]
@@ -113,6 +124,7 @@ impl<T> Default for Peer<T> {
             next: 1,
             phase: Phase::New,
             pending: Table::default(),
+            turns: Turns::new(CallLimits::NONE),
             owed: 0,
             counters: Counters::default(),
             noise: None,
@@ -166,7 +178,7 @@ impl<T> Peer<T> {
             return Err(NotReady(token));
         }
         let number = self.number();
-        self.pending.insert(number.0, token);
+        self.add(number, token);
         let id = format!("\"{number}\"");
         let mut parts = SmallVec::<[_; 3]>::new();
         parts.push((forward.id.clone(), id.as_bytes()));
@@ -209,12 +221,12 @@ impl<T> Peer<T> {
 
     /// The server is gone: forgets every request. Its waiters, oldest first.
     pub fn fail_all(&mut self) -> Vec<T> {
-        let mut pending: Vec<(u64, T)> = std::mem::take(&mut self.pending).into_iter().collect();
-        pending.sort_unstable_by_key(|(number, _)| *number);
+        let mut numbers: Vec<u64> = self.pending.keys().copied().collect();
+        numbers.sort_unstable();
         if !matches!(self.phase, Phase::Ready(_)) {
             self.phase = Phase::Failed;
         }
-        pending.into_iter().map(|(_, token)| token).collect()
+        numbers.into_iter().filter_map(|number| self.take(number)).collect()
     }
 
     #[cfg(test)]
@@ -314,13 +326,13 @@ impl<T> Peer<T> {
 
     /// Takes the waiter of an answer whose head was read, if `wants` says that this is enough for it.
     pub fn take_plain(&mut self, answer: &PlainAnswer<'_>, wants: impl FnOnce(&T) -> bool) -> Option<T> {
-        self.pending.get(&answer.number).filter(|waiter| wants(waiter))?;
+        self.pending.get(&answer.number).filter(|pending| wants(&pending.token))?;
         self.take(answer.number)
     }
 
     /// Who waits for a request's answer.
     pub fn waiter(&self, number: RequestNumber) -> Option<&T> {
-        self.pending.get(&number.0)
+        self.pending.get(&number.0).map(|pending| &pending.token)
     }
 
     /// Requests that wait for their answers, the handshake's not counted.
@@ -356,16 +368,22 @@ impl<T> Peer<T> {
             _ => return Err(NotReady(token)),
         };
         let number = self.number();
-        self.pending.insert(number.0, token);
+        self.add(number, token);
         Ok(Sent { number, line: line(&number.to_string(), modern.as_deref()) })
     }
 
     fn take(&mut self, number: u64) -> Option<T> {
-        let token = self.pending.remove(&number);
+        let Pending { token, place } = self.pending.remove(&number)?;
+        self.turns.left(number, place);
         if self.pending.is_empty() && self.pending.capacity() > KEEP_ENTRIES {
             self.pending = Table::default();
         }
-        token
+        Some(token)
+    }
+
+    /// A new request, which is no call until it takes its turn.
+    fn add(&mut self, number: RequestNumber, token: T) {
+        self.pending.insert(number.0, Pending { token, place: Place::Free });
     }
 
     fn is_handshake(&self, number: u64) -> bool {
@@ -384,7 +402,10 @@ impl<T> Peer<T> {
             Phase::Initializing(number, ..) | Phase::Discovering(number, ..) => Some(number),
             _ => None,
         };
-        let mut candidates = self.pending.keys().copied().chain(handshake);
+        let written = |(number, pending): (&u64, &Pending<T>)| {
+            (!matches!(pending.place, Place::Waiting)).then_some(*number)
+        };
+        let mut candidates = self.pending.iter().filter_map(written).chain(handshake);
         match (self.owed, candidates.next(), candidates.next()) {
             (0, Some(only), None) => Some(only),
             _ => None,

@@ -4,9 +4,11 @@ mod request;
 mod view;
 
 pub use failure::{Failure, StartFailure};
-pub use request::{DirectStreams, OpenRequest, Origin, ServerSpec, StopCommand, SupervisorConfig};
+pub use request::{
+    CallTerms, DirectStreams, OpenRequest, Origin, Policy, ServerSpec, StopCommand, SupervisorConfig,
+};
 pub use view::{
-    Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Opened, Outcome, ProcessView, Proof,
-    ServerCertificate, ServerView, SessionView, StatusView, StopCommandEnd, ToolView, ToolsView, Waited,
-    Waits,
+    ApprovalView, Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Opened, Outcome,
+    ProcessView, Proof, ServerCertificate, ServerView, SessionView, StatusView, StopCommandEnd, ToolView,
+    ToolsView, Waited, Waits,
 };

@@ -1,5 +1,5 @@
 //! When two opens mean the same session.
-use crate::api::{OpenRequest, ServerSpec};
+use crate::api::{OpenRequest, Policy, ServerSpec};
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_lifecycle::session::Limits;
 use mcpvisor_lifecycle::{RequestId, SessionKey, SpecDigest, Tenant};
@@ -29,6 +29,7 @@ pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
         labels: &request.labels,
         drain: request.drain,
         prefix: request.prefix,
+        policy: &request.policy,
         limits: request.limits,
     };
     of.digest(request.servers.iter().map(server))
@@ -41,6 +42,7 @@ pub(crate) struct Whole<'a> {
     pub(crate) labels: &'a BTreeMap<String, String>,
     pub(crate) drain: Duration,
     pub(crate) prefix: Prefix,
+    pub(crate) policy: &'a Policy,
     pub(crate) limits: Limits,
 }
 
@@ -49,6 +51,7 @@ impl Whole<'_> {
     pub(crate) fn digest(&self, servers: impl Iterator<Item = u64>) -> u64 {
         let mut hash = DefaultHasher::new();
         (self.tenant, self.parent, self.labels, self.drain, self.prefix, self.limits).hash(&mut hash);
+        self.policy.hash(&mut hash);
         servers.for_each(|server| server.hash(&mut hash));
         hash.finish()
     }
@@ -63,7 +66,7 @@ pub(crate) fn server(server: &ServerSpec) -> u64 {
     for limit in &server.limits {
         (limit.resource, limit.soft, limit.hard).hash(&mut hash);
     }
-    (server.memory_max, server.pids_max, server.max_in_flight).hash(&mut hash);
+    (server.memory_max, server.pids_max, server.max_in_flight, server.calls).hash(&mut hash);
     (server.mode, server.era, server.required, server.significant, server.restart).hash(&mut hash);
     (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
     (&server.health, &server.stop_command).hash(&mut hash);

@@ -8,6 +8,7 @@ mod certificate;
 mod clock;
 mod core;
 mod definition;
+mod desk;
 mod direct;
 mod eras;
 mod events;
@@ -35,8 +36,11 @@ pub use hooks::{Hook, HookSet, Render};
 pub use mcpvisor_lifecycle::session::{IdleLimit, Limits, OnIdle};
 pub use mcpvisor_mcp::EraChoice;
 pub use mcpvisor_mcp::catalogue::Prefix;
+pub use mcpvisor_mcp::hold::{BadPattern, Pattern};
 pub use repeats::{Done, Gone, NoAnswer, Repeat, Repeats, Undo};
-pub use supervisor::{AttachStreams, Attachable, Attachment, EventsWanted, Profiled, Progress, Supervisor};
+pub use supervisor::{
+    AttachStreams, Attachable, Attachment, Call, EventsWanted, Profiled, Progress, Supervisor,
+};
 
 #[cfg(test)]
 mod tests;

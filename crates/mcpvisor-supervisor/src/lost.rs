@@ -117,7 +117,7 @@ pub(crate) fn reap_session(core: &Arc<Core>, record: &Arc<SessionRecord>) {
     if was != SessionState::Stopping {
         record.tell_state(SessionState::Stopping);
     }
-    record.gate.close(Box::new(|| ()));
+    record.close_gate(Box::new(|| ()));
     for server in record.servers().iter() {
         if let Some(connection) = &server.live().connection {
             connection.settle("the session is being reaped");

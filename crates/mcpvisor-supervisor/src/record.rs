@@ -1,12 +1,13 @@
 //! What is known of a session outside of its actors: read by `list` and `show` without asking anyone, and still there
 //! when an actor is lost. Each record is written by the one actor that owns the session or the server.
 use crate::api::{
-    Certificate, Down, OpenRequest, Origin, ServerCertificate, ServerSpec, ServerView, SessionView,
+    Certificate, Down, OpenRequest, Origin, Policy, ServerCertificate, ServerSpec, ServerView, SessionView,
     StartFailure, StopCommandEnd, Waits,
 };
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::definition;
+use crate::desk::{Desk, Tell};
 use crate::events::{Events, Terminal};
 use crate::frames::{FrameLog, MOST};
 use crate::gate::Gate;
@@ -67,6 +68,10 @@ pub(crate) struct SessionRecord {
     pub(crate) own_servers: Vec<u64>,
     /// How the names of its servers' tools and prompts are published.
     pub(crate) prefix: Prefix,
+    /// What holds for all its servers together.
+    pub(crate) policy: Policy,
+    /// Its calls that are held for a person.
+    pub(crate) desk: Desk,
     /// The client of its shared servers.
     pub(crate) slot: Slot,
     /// A former daemon had it; this one only brings it to its end.
@@ -136,7 +141,9 @@ impl SessionRecord {
             origin,
             own_servers,
             prefix: request.prefix,
-            slot: Slot::default(),
+            slot: Slot::new(request.policy.max_in_flight),
+            policy: std::mem::take(&mut request.policy),
+            desk: Desk::new(Tell { events: events.clone(), key: key.clone(), generation: id.generation }),
             former: None,
             events,
             terminal: Terminal::default(),
@@ -186,6 +193,8 @@ impl SessionRecord {
             own_servers: Vec::new(),
             prefix: Prefix::default(),
             slot: Slot::default(),
+            policy: Policy::default(),
+            desk: Desk::default(),
             former: Some(FormerScope { left: former.left, containment: former.containment, kill_wait }),
             events: core.events.clone(),
             terminal: Terminal::default(),
@@ -250,6 +259,21 @@ impl SessionRecord {
         of(self.roster.members()).or_else(|| of(self.roster.all()))
     }
 
+    /// Nothing is admitted any more, `on_empty` as in [`Gate::close`]. Calls in flight go on; those that wait for their turn or for a person
+    /// never reached a server and hear so at once; and what servers wait for from the client is settled, so that none of them uses up the
+    /// drain.
+    pub(crate) fn close_gate(&self, on_empty: Box<dyn FnOnce() + Send>) {
+        self.gate.close(on_empty);
+        self.desk.close();
+        if let Some(client) = self.slot.client() {
+            client.closing();
+        }
+        for server in self.servers().iter() {
+            let connection = server.any_connection();
+            connection.iter().for_each(Connection::stop_waiting);
+        }
+    }
+
     /// The relays of its exclusive servers that run.
     pub(crate) fn relays(&self) -> Vec<Relay> {
         self.servers().iter().filter_map(|server| server.live().relay.clone()).collect()
@@ -282,7 +306,16 @@ impl SessionRecord {
             let live = self.live();
             (live.state, live.certificate.clone())
         };
-        let in_flight = (!self.direct).then(|| self.gate.in_flight());
+        let servers: Vec<ServerView> = {
+            let (all, members) = (self.servers(), self.roster.members());
+            let is_member = |server: &Arc<ServerRecord>| members.iter().any(|of| Arc::ptr_eq(of, server));
+            let view = |server| ServerView { member: is_member(server), ..server.view(clock) };
+            all.iter().map(view).collect()
+        };
+        // A call that waits or is held was admitted, too.
+        let queued: usize = servers.iter().filter_map(|server| server.queued).sum();
+        let held = self.desk.held();
+        let in_flight = (!self.direct).then(|| self.gate.in_flight().saturating_sub(queued + held));
         SessionView {
             key: self.key.key.clone(),
             generation: self.id.generation,
@@ -301,17 +334,14 @@ impl SessionRecord {
                 relayed + usize::from(self.slot.client().is_some())
             }),
             in_flight,
+            queued: in_flight.map(|_| queued),
+            held: in_flight.map(|_| held),
             idle_for: self.idle_for(state),
             idle: self.limits.idle.map(|limit| limit.idle),
             containment: self.containment(containment),
             parked: self.gate.is_parked(),
             parks: self.limits.idle.is_some_and(|limit| limit.then == OnIdle::Park),
-            servers: {
-                let (all, members) = (self.servers(), self.roster.members());
-                let is_member = |server: &Arc<ServerRecord>| members.iter().any(|of| Arc::ptr_eq(of, server));
-                let view = |server| ServerView { member: is_member(server), ..server.view(clock) };
-                all.iter().map(view).collect()
-            },
+            servers,
             certificate,
         }
     }
@@ -575,6 +605,10 @@ impl ServerRecord {
             era: live.era,
             protocol: live.protocol.clone(),
             tools: stats.as_ref().and_then(|stats| stats.tools),
+            queued: match self.spec.mode {
+                Mode::Shared => Some(stats.as_ref().map_or(0, |stats| stats.queued)),
+                Mode::Exclusive | Mode::Direct => None,
+            },
             in_flight: match self.spec.mode {
                 Mode::Shared => Some(stats.map_or(0, |stats| stats.in_flight)),
                 Mode::Exclusive => Some(live.relay.as_ref().map_or(0, Relay::in_flight)),

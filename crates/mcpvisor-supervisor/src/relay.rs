@@ -14,11 +14,13 @@ mod outbox;
 mod reader;
 pub(crate) mod scratch;
 mod shared;
+pub(crate) mod turns;
 
 use crate::frames::FrameLog;
 use attached::{Attached, Slot};
 use exclusive::End;
 use mcpvisor_mcp::endpoint::CallKey;
+use mcpvisor_mcp::peer::turns::{CallLimits, Caller, Load, Overrun};
 use mcpvisor_mcp::peer::{Forward, NotReady, Sent};
 use mcpvisor_mcp::{EraChoice, HandshakeError, Item, ListKind, Negotiated, Pages, Peer, RequestNumber};
 use serde_json::value::RawValue;
@@ -26,6 +28,7 @@ use shared::{Shared, Told, Waiter, lock};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
@@ -36,7 +39,9 @@ pub(crate) struct ConnectionOptions {
     pub(crate) max_line: usize,
     /// How the handshake begins.
     pub(crate) era: EraChoice,
-    /// The most requests that wait for an answer.
+    /// The limits of calls.
+    pub(crate) calls: CallLimits,
+    /// The most requests that are no calls and wait for an answer.
     pub(crate) max_pending: usize,
     /// The most lines that wait to be written.
     pub(crate) max_queued_lines: usize,
@@ -49,6 +54,7 @@ impl Default for ConnectionOptions {
         Self {
             max_line: 64 << 20,
             era: EraChoice::Auto,
+            calls: crate::api::CallTerms::default().limits(),
             max_pending: 1024,
             max_queued_lines: 1024,
             max_queued_bytes: 4 << 20,
@@ -61,6 +67,11 @@ impl Default for ConnectionOptions {
 pub(crate) struct Connection {
     shared: Arc<Shared>,
 }
+
+/// The daemon itself, which makes no calls.
+const OWN: Caller = Caller(0);
+/// The session's client that is attached. Others are known by their processes, which are never 1.
+const CLIENT: Caller = Caller(1);
 
 /// A server's last complete listings, by kind.
 pub(crate) type LastItems = [Option<Arc<[Item]>>; ListKind::ALL.len()];
@@ -83,12 +94,33 @@ pub(crate) enum CallError {
     /// The server is being ended, for this reason, and the call was not answered in time. It may have been carried out.
     #[error("the server {0}, and had not answered")]
     LeftUnanswered(Arc<str>),
+    /// The server is being ended, for this reason, and the call's turn has not come before. It was certainly not written.
+    #[error("the server {0}, and the call did not reach it")]
+    LeftUnwritten(Arc<str>),
     /// The answer is over the longest line.
     #[error("the answer has {bytes} bytes, more than the longest line of {cap}")]
     TooLong { bytes: u64, cap: usize },
-    /// A bound is reached: too many calls wait, or the server reads too slowly. The call was certainly not written.
-    #[error("too many calls wait for this server")]
+    /// A bound is reached: too many requests wait, or the server reads too slowly. The call was certainly not written.
+    #[error("too many requests wait for this server")]
     Overloaded,
+    /// Too many calls wait for their turn. This one was certainly not written.
+    #[error("{} calls wait for this server, of at most {}", .0.used, .0.limit)]
+    QueueFull(Load),
+    /// Its turn has not come in time. It was certainly not written.
+    #[error("the call's turn has not come within {after:?}")]
+    QueueTimeout { load: Load, after: Duration },
+    /// The server has not answered in time; it was told that the call is cancelled.
+    #[error("the server has not answered within {} ({:?})", .0.key, .0.after)]
+    TimedOut(Overrun),
+    /// The server has ended while the call waited for its turn: it was certainly not written.
+    #[error("the server has ended before the call's turn came")]
+    NotWritten,
+    /// It has not answered what the daemon asked of it and others for a client.
+    #[error("the server takes too long")]
+    Slow,
+    /// The session is being closed, and the call waited for its turn: it was certainly not written.
+    #[error("the session is being closed")]
+    Closing,
     /// The handshake is not done.
     #[error("the server is not ready")]
     NotReady,
@@ -97,11 +129,23 @@ pub(crate) enum CallError {
     BadAnswer(String),
 }
 
+impl CallError {
+    /// The same of a call that was given up while it waited for its turn.
+    fn unwritten(&self) -> Self {
+        match self {
+            Self::LeftUnanswered(reason) => Self::LeftUnwritten(Arc::clone(reason)),
+            other => other.clone(),
+        }
+    }
+}
+
 /// What is known of a connection. Everything that was dropped is counted here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ConnectionStats {
     /// Requests that wait for an answer.
     pub(crate) in_flight: usize,
+    /// Calls that wait for their turn.
+    pub(crate) queued: usize,
     /// How many tools the last complete listing had.
     pub(crate) tools: Option<usize>,
     /// Lines that are no message, over the cap, late, or for no request of ours; what the server asked and told.
@@ -133,7 +177,10 @@ impl Connection {
     ) -> io::Result<Self> {
         check_nonblocking(&stdin)?;
         let (stdin, stdout) = (End::writing(stdin)?, Arc::new(receiver(stdout)?));
-        let shared = Arc::new(Shared::new(stdin, stdout.clone(), options, slot, frames, on_end));
+        let shared = Arc::new_cyclic(|me| {
+            Shared::new(me.clone(), stdin, stdout.clone(), options, slot, frames, on_end)
+        });
+        shared.slot.together.join(&shared);
         shared.hold(tokio::spawn(reader::run(shared.clone(), stdout)).abort_handle());
         shared.hold(tokio::spawn(outbox::run(shared.clone())).abort_handle());
         Ok(Self { shared })
@@ -169,7 +216,7 @@ impl Connection {
             number += 1;
             self.asks_page(Some((kind, number)));
             let page = self
-                .request(kind.method(), None, |peer, waiter| peer.list(waiter, kind, cursor.as_deref()))
+                .request(OWN, kind.method(), None, |peer, waiter| peer.list(waiter, kind, cursor.as_deref()))
                 .await?;
             cursor = pages.add(&page).map_err(|error| CallError::BadAnswer(error.to_string()))?;
             if cursor.is_none() {
@@ -190,15 +237,17 @@ impl Connection {
         self.shared.last_items()
     }
 
-    /// Calls a tool: its result as it came, unchecked. `arguments` stay where the error is `Leaving`. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
+    /// Calls a tool, when its turn among the callers has come: its result as it came, unchecked. `arguments` stay where the error is
+    /// `Leaving`. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
     /// swallowed.
     pub(crate) async fn call_tool(
         &self,
+        caller: Caller,
         name: &str,
         arguments: &mut Option<Box<RawValue>>,
         progress: Option<Told>,
     ) -> Result<Box<RawValue>, CallError> {
-        self.request("tools/call", progress, move |peer, waiter| {
+        self.request(caller, "tools/call", progress, move |peer, waiter| {
             // Not before the call is admitted: one that is refused may be another server's.
             let arguments = arguments.take();
             peer.call_tool(waiter, name, arguments.as_deref())
@@ -212,7 +261,7 @@ impl Connection {
         method: &'static str,
         params: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<Box<RawValue>, CallError> {
-        self.request(method, None, move |peer, waiter| peer.request_with(waiter, method, params)).await
+        self.request(OWN, method, None, move |peer, waiter| peer.request_with(waiter, method, params)).await
     }
 
     /// Passes a client's request on; its answer goes to the client. Queued, and written by [`Connection::flush`].
@@ -223,7 +272,8 @@ impl Connection {
         forward: &Forward<'_>,
     ) -> Result<RequestNumber, CallError> {
         let waiter = Waiter::Client(Arc::clone(client), call);
-        self.shared.queue_request(waiter, &forward.method, |peer, waiter| peer.forward(waiter, forward))
+        self.shared
+            .queue_request(CLIENT, waiter, &forward.method, |peer, waiter| peer.forward(waiter, forward))
     }
 
     /// Gives a client's request up: tells the server with the client's own words, unless it was never written.
@@ -245,6 +295,11 @@ impl Connection {
     /// What was agreed; none before the handshake is done.
     pub(crate) fn negotiated(&self) -> Option<Negotiated> {
         lock(&self.shared.state).peer.negotiated().cloned()
+    }
+
+    /// The session drains: calls that wait for their turn are refused, now and later.
+    pub(crate) fn stop_waiting(&self) {
+        self.shared.stop_waiting();
     }
 
     /// Closes the server's input. What is queued is written as far as the server takes it within a tenth of a second; it is not
@@ -288,12 +343,13 @@ impl Connection {
 
     async fn request(
         &self,
+        caller: Caller,
         method: &str,
         progress: Option<Told>,
         make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
     ) -> Result<Box<RawValue>, CallError> {
         let (waiter, answer) = oneshot::channel();
-        let number = self.shared.send_request(Waiter::Caller(waiter, progress), method, make)?;
+        let number = self.shared.send_request(caller, Waiter::Caller(waiter, progress), method, make)?;
         let mut pending = Pending { shared: &self.shared, number: Some(number) };
         let answer = answer.await;
         pending.number = None;

@@ -434,9 +434,9 @@ impl Driver {
                 self.relay(myself, incarnation, stdin, stdout, on_end)?;
             } else {
                 let usual = ConnectionOptions::default();
-                let max_pending = record.spec.max_in_flight.unwrap_or(usual.max_pending);
+                let calls = record.spec.call_limits();
                 let (max_line, era) = (record.spec.max_line, self.era);
-                let options = ConnectionOptions { max_line, era, max_pending, ..usual };
+                let options = ConnectionOptions { max_line, era, calls, ..usual };
                 let connection = {
                     let slot = self.arguments.session.slot.of(record.index);
                     Connection::start(stdin, stdout, options, slot, record.frames.clone(), on_end)?

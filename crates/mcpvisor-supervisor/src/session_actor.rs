@@ -227,7 +227,7 @@ impl Driver {
             SessionEffect::StartServer { server } => self.start(myself, server),
             SessionEffect::CloseGate => {
                 let drained = myself.clone();
-                self.record.gate.close(Box::new(move || {
+                self.record.close_gate(Box::new(move || {
                     let _ = drained.send_message(SessionMsg::Drained);
                 }));
             }

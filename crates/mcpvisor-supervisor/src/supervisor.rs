@@ -1,4 +1,5 @@
 //! The way to the sessions: each request of a client becomes an event of the registry, and its answer a view.
+mod approvals;
 mod attach;
 mod awake;
 mod calls;
@@ -8,7 +9,7 @@ mod failure;
 mod profiled;
 
 pub use attach::{AttachStreams, Attachable, Attachment};
-pub use calls::Progress;
+pub use calls::{Call, Progress};
 pub use events::EventsWanted;
 pub use profiled::Profiled;
 

@@ -80,6 +80,7 @@ impl World {
             memory_max: None,
             pids_max: None,
             max_in_flight: None,
+            calls: Default::default(),
             era: crate::EraChoice::Auto,
             mode,
             required: true,
@@ -97,6 +98,7 @@ impl World {
             max_line: 1 << 20,
         };
         OpenRequest {
+            policy: Default::default(),
             key: self.key(),
             tenant: None,
             profile: None,
@@ -366,7 +368,15 @@ fn g11_an_actor_lost_while_draining_answers_the_call_once_and_leaves_nothing() {
     for (who, how) in ALL {
         run(|world| async move {
             world.supervisor.open(world.request(Mode::Shared, &["python3", "-c", MCP])).await.unwrap();
-            let call = world.supervisor.call(world.target(None), None, "hang".to_owned(), None, None, None);
+            let call = crate::Call {
+                caller: 2,
+                server: None,
+                tool: "hang".to_owned(),
+                arguments: None,
+                deadline: None,
+                progress: None,
+            };
+            let call = world.supervisor.call(world.target(None), call);
             let close = world.supervisor.close(world.target(None), options(), true, None);
             let close = async {
                 let in_flight = || {

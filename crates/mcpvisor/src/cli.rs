@@ -3,7 +3,7 @@ mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mcpvisor_control::params::{Goal, IfClosing, IfOpen, Mode, OnIdle, Prefix};
-use mcpvisor_control::{Lease, SessionKey, SessionRef, Tenant};
+use mcpvisor_control::{ApprovalId, Lease, SessionKey, SessionRef, Tenant};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,6 +99,8 @@ pub(crate) enum Command {
     /// Add, remove or restart a server of a live session
     #[command(subcommand)]
     Server(ServerCommands),
+    /// List the tool calls that are held for a person, approve or deny them
+    Approvals(ApprovalsArgs),
     /// Show what servers wrote to stderr
     Logs(LogsArgs),
     /// Show what has happened
@@ -188,6 +190,9 @@ pub(crate) struct OpenArgs {
     /// name; always; never, the last server has it
     #[arg(long, value_name = "RULE", value_parser = prefix)]
     pub(crate) prefix: Option<Prefix>,
+    /// Hold calls of these tools until a person approves them: `*` is any text, `?` any one character
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) hold: Vec<String>,
     /// A label for `list` and `close`
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
@@ -376,6 +381,40 @@ pub(crate) struct ServerArgs {
     /// How long its calls in flight may take to finish; the session's drain where left out
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) drain: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ApprovalsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ApprovalsCommand>,
+    /// Those of all users (administrators)
+    #[arg(long)]
+    pub(crate) all_users: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// List the held calls (what is done where nothing is said)
+    #[command(visible_alias = "ls")]
+    List {
+        /// Those of all users (administrators)
+        #[arg(long)]
+        all_users: bool,
+    },
+    /// Let a held call go on
+    Approve {
+        /// Which one, as the list tells it
+        id: ApprovalId,
+    },
+    /// Answer a held call with an error
+    Deny {
+        /// Which one, as the list tells it
+        id: ApprovalId,
+        /// What the caller is told
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,5 @@
 //! The commands: each asks the daemon, tells the result on stdout, and ends with an exit status.
+mod approvals;
 mod call;
 mod close;
 mod daemon;
@@ -96,6 +97,7 @@ fn dispatch(cli: Cli) -> ExitCode {
         Command::Tools(args) => call::tools(&args, &globals),
         Command::Call(args) => call::call(&args, &globals),
         Command::Server(args) => server::server(&args, &globals),
+        Command::Approvals(args) => approvals::approvals(&args, &globals),
         Command::Logs(args) => logs::logs(&args, &globals),
         Command::Events(args) => events::events(&args, &globals),
         Command::Kill(args) => close::kill(&args, &globals),

@@ -1,6 +1,7 @@
 //! What people read.
 //!
 //! All text that comes from servers, clients or the daemon goes through [`escape`] before it reaches a terminal (G43).
+pub(crate) mod approvals;
 pub(crate) mod certificate;
 pub(crate) mod escape;
 pub(crate) mod frames;

@@ -167,7 +167,7 @@ fn each_kind_of_error_has_its_exit_status_and_its_json() {
     }
     kinds! {
         InvalidRequest: 2, NotFound: 4, PermissionDenied: 7, SessionExists: 5, SessionClosing: 5, SessionClosed: 1,
-        SessionFailed: 1, StaleGeneration: 1, CapacityExhausted: 5, Overloaded: 5, Draining: 5, StartFailed: 1,
+        SessionFailed: 1, StaleGeneration: 1, CapacityExhausted: 5, Overloaded: 5, AlreadyDecided: 5, Draining: 5, StartFailed: 1,
         StartTimeout: 1, Cancelled: 1, DeadlineExceeded: 3, ServerExited: 1, Quarantined: 8, Unsupported: 1, ServerError: 1,
         Internal: 1,
     }

@@ -13,7 +13,7 @@ use mcpvisor_lifecycle::registry::RegistryConfig;
 use mcpvisor_lifecycle::repeats::RepeatsConfig;
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
 use mcpvisor_lifecycle::{BreakerConfig, ProfileName, ServerName};
-use mcpvisor_supervisor::{EraChoice, EventLimits, Prefix};
+use mcpvisor_supervisor::{CallTerms, EraChoice, EventLimits, Policy, Prefix};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io::Read as _;
@@ -129,6 +129,14 @@ pub(crate) struct Timeouts {
     /// Of sessions with shared servers; zero: none.
     pub(crate) idle: Duration,
     pub(crate) pin: Duration,
+    /// How long a call may wait for its turn.
+    pub(crate) queue_timeout: Duration,
+    /// How long a server may take to answer a call; not zero, not longer than the next.
+    pub(crate) call_timeout: Option<Duration>,
+    /// The longest that progress may hold that off.
+    pub(crate) call_timeout_max: Duration,
+    /// How long a held call may wait for its approval; of a session.
+    pub(crate) approval_timeout: Duration,
 }
 
 /// `[profiles.NAME]`.
@@ -139,6 +147,8 @@ pub(crate) struct Profile {
     pub(crate) timeouts: Timeouts,
     /// How the names of the servers' tools and prompts are published.
     pub(crate) prefix: Prefix,
+    /// What holds for all servers together.
+    pub(crate) policy: Policy,
     /// In order of name; at least one.
     pub(crate) servers: Vec<Server>,
 }
@@ -166,8 +176,10 @@ pub(crate) struct Server {
     pub(crate) stop_command_timeout: Duration,
     pub(crate) memory: Option<u64>,
     pub(crate) processes: Option<u64>,
-    /// The most calls in flight; none: as many as a connection takes.
+    /// The most calls in flight; none: the default of its mode.
     pub(crate) max_in_flight: Option<usize>,
+    /// The most calls that wait for their turn.
+    pub(crate) max_queued: Option<usize>,
 }
 
 /// `[[hooks]]`.
@@ -231,6 +243,7 @@ impl Default for Daemon {
 
 impl Default for Timeouts {
     fn default() -> Self {
+        let calls = CallTerms::default();
         Self {
             start: Duration::from_secs(30),
             drain: Duration::from_secs(5),
@@ -239,7 +252,20 @@ impl Default for Timeouts {
             kill_wait: Duration::from_secs(5),
             idle: Duration::from_secs(30 * 60),
             pin: Duration::from_secs(4 * 3600),
+            queue_timeout: calls.queue_timeout,
+            call_timeout: calls.call_timeout,
+            call_timeout_max: calls.call_timeout_max,
+            approval_timeout: Policy::default().approval_timeout,
         }
+    }
+}
+
+impl Timeouts {
+    /// What holds for the calls of a server with these.
+    pub(crate) fn calls(&self, max_queued: Option<usize>) -> CallTerms {
+        let Self { queue_timeout, call_timeout, call_timeout_max, .. } = *self;
+        let max_queued = max_queued.unwrap_or(CallTerms::default().max_queued);
+        CallTerms { max_queued, queue_timeout, call_timeout, call_timeout_max }
     }
 }
 

@@ -1,4 +1,5 @@
 //! From the supervisor's views to the shapes of the control protocol, one file per shape.
+mod approval;
 mod certificate;
 mod event;
 mod failure;
@@ -8,6 +9,7 @@ mod names;
 mod session;
 mod status;
 
+pub(crate) use approval::approval;
 pub(crate) use certificate::{close_report, ended_server, proof, waited};
 pub(crate) use event::event;
 pub(crate) use failure::{error, open_error};

@@ -1,4 +1,5 @@
 //! From a method's name to its handler, with an audit record of each request.
+mod approvals;
 mod attach;
 mod daemon;
 mod events;
@@ -68,14 +69,12 @@ async fn dispatch(
         Method::ProcessList => call(params, |p| inspect::processes(c, p)).await,
         Method::LogRead => call(params, |p| logs::read(c, p)).await,
         Method::EventSubscribe => call(params, |p| events::subscribe(c, p)).await,
+        Method::ApprovalList => call(params, |p| approvals::list(c, p)).await,
+        Method::ApprovalDecide => call(params, |p| approvals::decide(c, p)).await,
         Method::SessionAttach => call(params, |p| attach::attach(c, p, descriptors)).await,
         Method::ServerAdd => call(params, |p| server::add(c, p)).await,
         Method::ServerRemove => call(params, |p| server::remove(c, p)).await,
         Method::ServerRestart => call(params, |p| server::restart(c, p)).await,
-        Method::ApprovalList | Method::ApprovalDecide => Err(ErrorObject::new(
-            ErrorKind::Unsupported,
-            format!("{method} is not supported by this version"),
-        )),
     }
 }
 

@@ -12,8 +12,9 @@ use crate::rights::Rights;
 use mcpvisor_control::params::{self, SessionOpen};
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_lifecycle::Uid;
+use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::session::MOST_SERVERS;
-use mcpvisor_supervisor::{Origin, Prefix, ServerSpec};
+use mcpvisor_supervisor::{Origin, Pattern, Policy, Prefix, ServerSpec};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Resolved {
     pub(crate) pin: Duration,
     /// How names are published.
     pub(crate) prefix: Prefix,
+    /// What holds for all servers together.
+    pub(crate) policy: Policy,
 }
 
 fn invalid(message: impl Into<String>) -> ErrorObject {
@@ -51,6 +54,7 @@ pub(crate) async fn servers(
     let mut origin = None;
     let mut timeouts = config.timeouts;
     let mut prefix = Prefix::default();
+    let mut policy = Policy { approval_timeout: config.timeouts.approval_timeout, ..Policy::default() };
     match &open.profile {
         Some(name) => {
             let profile = config.profiles.get(name).ok_or_else(|| {
@@ -61,6 +65,7 @@ pub(crate) async fn servers(
             })?;
             timeouts = profile.timeouts;
             prefix = profile.prefix;
+            policy = profile.policy.clone();
             let credentials = rights.run_profile(peer, owner)?;
             servers.extend(profile::specs(config, name, profile, &open.args, credentials.clone()).await?);
             origin = Some(Origin {
@@ -102,7 +107,8 @@ pub(crate) async fn servers(
             params::Prefix::Never => Prefix::Never,
         };
     }
-    Ok(Resolved { servers, origin, drain, idle: timeouts.idle, pin: timeouts.pin, prefix })
+    hold(&mut policy, open, &servers)?;
+    Ok(Resolved { servers, origin, drain, idle: timeouts.idle, pin: timeouts.pin, prefix, policy })
 }
 
 /// The servers of a profile for a session that was opened from it.
@@ -111,6 +117,27 @@ pub(crate) async fn of_origin(config: &Config, origin: &Origin) -> Result<Vec<Se
         return Err(invalid(format!("there is no profile `{}` any more", origin.profile)));
     };
     profile::specs(config, &origin.profile, profile, &origin.args, origin.credentials.clone()).await
+}
+
+/// The most patterns that an open may add.
+const MOST_PATTERNS: usize = 64;
+
+/// Adds the patterns of tools that the request has held. What the daemon does not speak to it can't hold.
+fn hold(policy: &mut Policy, open: &SessionOpen, servers: &[ServerSpec]) -> Result<(), ErrorObject> {
+    if open.hold.len() > MOST_PATTERNS {
+        return Err(invalid(format!("an open names at most {MOST_PATTERNS} patterns to hold")));
+    }
+    for text in &open.hold {
+        let pattern = Pattern::new(text).map_err(|error| invalid(format!("hold: {text:?}: {error}")))?;
+        policy.hold.push(pattern);
+    }
+    match servers.iter().find(|server| open.direct.is_some() || server.mode != Mode::Shared) {
+        Some(server) if !policy.hold.is_empty() => Err(unsupported(format!(
+            "server {} is not shared: its calls can't be held, since the daemon never speaks to it",
+            server.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

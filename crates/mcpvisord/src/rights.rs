@@ -59,6 +59,14 @@ impl Rights {
         Err(denied("only root may see all users' sessions".into(), "leave the request for all users out"))
     }
 
+    /// Whether the peer may decide on held calls: what runs in a session must not approve its own.
+    pub(crate) fn decide(&self, peer: &Peer) -> Result<(), ErrorObject> {
+        peer.confined(&self.instance).map_err(|why| {
+            let help = "decide from a shell of your own";
+            denied(format!("held calls are not decided from here: {why}"), help)
+        })
+    }
+
     /// As whom commands of the peer's own run for this owner; None: as the daemon's user.
     pub(crate) fn run_own(&self, peer: &Peer, owner: Uid) -> Result<Option<Credentials>, ErrorObject> {
         if self.private {

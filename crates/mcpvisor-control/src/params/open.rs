@@ -115,6 +115,10 @@ pub struct SessionOpen {
     /// How the names of tools and prompts are published, where several servers are behind one endpoint; else the profile's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<Prefix>,
+    /// Tools whose calls are held until a person approves them, besides the profile's: patterns in which `*` is any text and `?` any one
+    /// character.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hold: Vec<String>,
     /// For `list` and `close`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -180,6 +184,7 @@ impl Default for SessionOpen {
             ignored_signals: Vec::new(),
             mode: None,
             prefix: None,
+            hold: Vec::new(),
             labels: BTreeMap::new(),
             tenant: None,
             parent: None,

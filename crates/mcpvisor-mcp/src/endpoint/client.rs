@@ -304,14 +304,8 @@ impl<P> Endpoint<P> {
         let Request { line, raw_id, params, batch } = request;
         // Parameters that are an array, which MCP does not have, are the server's to refuse.
         let matters = self.looks_at(&method) || PROGRESS_TOKEN.find(line).is_some();
-        let known: Params<'a> = params
-            .filter(|_| matters)
-            .and_then(|params| serde_json::from_str(params.get()).ok())
-            .unwrap_or_default();
-        let progress = known
-            .meta
-            .and_then(|meta| serde_json::from_str::<Meta<'a>>(meta.get()).ok())
-            .and_then(|meta| meta.progress);
+        let known = params.filter(|_| matters).map(Params::read).unwrap_or_default();
+        let progress = known.progress();
         if progress.is_some_and(|token| token.get().len() > LONGEST_ID) {
             let text = format!("a progress token has at most {LONGEST_ID} bytes");
             let line = plain_error(raw_id, INVALID_PARAMS, &text, None);
@@ -409,6 +403,8 @@ impl<P> Endpoint<P> {
                 None => self.counters.dropped += 1,
             },
             "notifications/roots/list_changed" => self.tell_all(line, todo),
+            // A call that wants no answer is none: it would pass the gate, the limits and the approvals by.
+            "tools/call" => self.counters.dropped += 1,
             _ if self.alone() => self.tell_all(line, todo),
             _ => self.counters.dropped += 1,
         }

@@ -3,26 +3,35 @@ use super::client::{INVALID_PARAMS, METHOD_NOT_FOUND, text};
 use super::{Endpoint, Errand, Kind, LONGEST_LEVEL, LONGEST_URI, Listen, Wanted};
 use crate::catalogue::Prefix;
 use crate::listing::ListKind;
+use crate::members::members;
 use crate::peer::Forward;
 use crate::splice::span_of;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// The parts of a request's parameters that matter to an intermediary.
-#[derive(Deserialize, Default)]
+#[derive(Default)]
 pub(super) struct Params<'a> {
-    #[serde(borrow)]
     name: Option<&'a RawValue>,
-    #[serde(borrow)]
     uri: Option<&'a RawValue>,
-    #[serde(borrow)]
     level: Option<&'a RawValue>,
-    #[serde(borrow)]
     cursor: Option<&'a RawValue>,
-    #[serde(borrow, rename = "ref")]
     reference: Option<&'a RawValue>,
-    #[serde(borrow, rename = "_meta")]
-    pub(super) meta: Option<&'a RawValue>,
+    meta: Option<&'a RawValue>,
+}
+
+impl<'a> Params<'a> {
+    pub(super) fn read(params: &'a RawValue) -> Self {
+        let [name, uri, level, cursor, reference, meta] =
+            members(params, ["name", "uri", "level", "cursor", "ref", "_meta"]);
+        Self { name, uri, level, cursor, reference, meta }
+    }
+
+    /// The token by which the progress of the request is told.
+    pub(super) fn progress(&self) -> Option<&'a RawValue> {
+        let [progress] = members(self.meta?, ["progressToken"]);
+        progress
+    }
 }
 
 #[derive(Deserialize)]

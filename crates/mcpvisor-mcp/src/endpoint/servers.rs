@@ -28,6 +28,15 @@ pub enum Reply {
     Server(Vec<u8>),
 }
 
+/// What is said where servers' requests want no answer any more.
+#[derive(Debug)]
+pub struct NoLongerAsked {
+    /// The answers to them, and whose they are.
+    pub for_servers: Vec<(usize, Vec<u8>)>,
+    /// The client's part: each of them is cancelled.
+    pub for_client: Vec<Vec<u8>>,
+}
+
 #[derive(Deserialize)]
 struct Meta<'a> {
     #[serde(borrow, rename = "progressToken")]
@@ -235,13 +244,19 @@ impl<P> Endpoint<P> {
         gone.sort_unstable();
         let told = gone.into_iter().map(|number| {
             self.asked.remove(&number);
-            format!(
-                "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":\"{PREFIX}{number}\",\
-                 \"reason\":\"the server has ended\"}}}}\n"
-            )
-            .into_bytes()
+            no_longer_asked(number, "the server has ended")
         });
         told.collect()
+    }
+
+    /// The session is being closed: everything that servers wait for from the client is settled, and the client hears that nobody waits for
+    /// its answers any more.
+    pub fn session_closes(&mut self) -> NoLongerAsked {
+        let mut numbers: Vec<u64> = self.asked.keys().copied().collect();
+        numbers.sort_unstable();
+        let told = numbers.iter().map(|number| no_longer_asked(*number, Because::Closing.message()));
+        let for_client = told.collect();
+        NoLongerAsked { for_servers: self.settle_asked(Because::Closing), for_client }
     }
 
     /// Everything that servers wait for from the client is settled, and so is what they ask from now on: the lines for them.
@@ -290,6 +305,15 @@ impl<P> Endpoint<P> {
         again.sort_unstable_by_key(|(call, _)| *call);
         again.into_iter().map(|(call, forward)| Todo::Ask { call, server, forward }).collect()
     }
+}
+
+/// Tells the client that a request of a server wants no answer any more.
+fn no_longer_asked(number: u64, reason: &str) -> Vec<u8> {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":\"{PREFIX}{number}\",\
+         \"reason\":\"{reason}\"}}}}\n"
+    )
+    .into_bytes()
 }
 
 impl<P> Call<P> {

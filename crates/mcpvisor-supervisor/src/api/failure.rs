@@ -1,6 +1,6 @@
 //! Why a request was not done.
 use super::view::{Down, Frame};
-use mcpvisor_lifecycle::{ServerName, SessionId};
+use mcpvisor_lifecycle::{Generation, HoldNumber, ServerName, SessionId, Verdict};
 use mcpvisor_process::Exit;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -208,6 +208,56 @@ pub enum Failure {
     /// Too many calls wait for this server.
     #[error("too many calls in flight")]
     Overloaded,
+    /// Too many calls wait for their turn at this server; this one was not sent to it.
+    #[error("too many calls wait for server {server}")]
+    QueueFull {
+        /// Which one.
+        server: ServerName,
+        /// Calls that wait.
+        used: usize,
+        /// The most that may.
+        limit: usize,
+        /// Calls in flight.
+        in_flight: usize,
+        /// How long this one has waited, where it did.
+        waited: Option<Duration>,
+    },
+    /// The server has not answered in time, and was told that the call is cancelled.
+    #[error("server {server} has not answered in time")]
+    CallTimeout {
+        /// Which one.
+        server: ServerName,
+        /// Which time: `call_timeout` or `call_timeout_max`.
+        key: &'static str,
+        /// How long it is.
+        after: Duration,
+    },
+    /// The call was held for a person, and not approved: it was not sent to its server.
+    #[error("the call of {tool} was not approved")]
+    NotApproved {
+        /// The server that has the tool.
+        server: ServerName,
+        /// As it was called.
+        tool: String,
+        /// Which held call.
+        approval: (Generation, HoldNumber),
+        /// How long nobody has decided; none where a person said no.
+        waited: Option<Duration>,
+        /// What that person says.
+        why: Option<String>,
+    },
+    /// So many calls of the session are held for a person already.
+    #[error("{used} calls of the session are held for approval already")]
+    TooManyHeld {
+        /// How many.
+        used: usize,
+    },
+    /// No call of this number is held, or was lately.
+    #[error("no call is held under this number")]
+    NoApproval,
+    /// The held call was decided before, by this.
+    #[error("it was decided before")]
+    DecidedBefore(Verdict),
     /// The server's own answer was a JSON-RPC error: the error object, as it came.
     #[error("the server answered with an error")]
     ServerError(Box<RawValue>),

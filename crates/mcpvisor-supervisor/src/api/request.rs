@@ -6,6 +6,8 @@ use mcpvisor_lifecycle::session::Limits;
 use mcpvisor_lifecycle::{KeyRef, ProfileName, ServerName, SessionKey, Tenant, Uid};
 use mcpvisor_mcp::EraChoice;
 use mcpvisor_mcp::catalogue::Prefix;
+use mcpvisor_mcp::hold::Pattern;
+use mcpvisor_mcp::peer::turns::CallLimits;
 use mcpvisor_process::{Credentials, Holder, ResourceLimit};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -25,6 +27,78 @@ pub struct SupervisorConfig {
     pub events: EventLimits,
     /// Whom the daemon runs as: its own events are theirs from the first on.
     pub user: Uid,
+}
+
+/// What holds for the calls of one server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallTerms {
+    /// The most that wait for their turn, beyond those in flight; one more is refused.
+    pub max_queued: usize,
+    /// How long one may wait for its turn.
+    pub queue_timeout: Duration,
+    /// How long the server may take to answer one, or since its last progress. None: as long as it likes.
+    pub call_timeout: Option<Duration>,
+    /// The longest that progress may hold that off.
+    pub call_timeout_max: Duration,
+}
+
+/// The most calls in flight at a shared server, where it is not said.
+const MAX_IN_FLIGHT: usize = 64;
+/// The most bytes of calls that wait for their turn.
+const MAX_QUEUED_BYTES: usize = 4 << 20;
+
+impl Default for CallTerms {
+    fn default() -> Self {
+        Self {
+            max_queued: 1024,
+            queue_timeout: Duration::from_secs(30),
+            call_timeout: None,
+            call_timeout_max: Duration::from_secs(4 * 3600),
+        }
+    }
+}
+
+impl CallTerms {
+    /// With the usual number in flight.
+    pub(crate) fn limits(self) -> CallLimits {
+        CallLimits {
+            max_in_flight: MAX_IN_FLIGHT,
+            max_queued: self.max_queued,
+            max_queued_bytes: MAX_QUEUED_BYTES,
+            queue_timeout: self.queue_timeout,
+            call_timeout: self.call_timeout,
+            call_timeout_max: self.call_timeout_max,
+        }
+    }
+}
+
+/// What holds for a session as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// The most calls in flight at its shared servers together; more wait. None: as many as each takes.
+    pub max_in_flight: Option<usize>,
+    /// The tools whose calls are held for a person.
+    pub hold: Vec<Pattern>,
+    /// How long a decision may take, before it is no.
+    pub approval_timeout: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { max_in_flight: None, hold: Vec::new(), approval_timeout: Duration::from_secs(300) }
+    }
+}
+
+impl Policy {
+    /// Whether a tool's calls are held: a pattern means the name under which it is called, its own one at its server, or the one that it has
+    /// with a prefix. So no other way to publish names lets a call pass.
+    pub(crate) fn holds(&self, server: &ServerName, called: &str, own: &str) -> bool {
+        if self.hold.is_empty() {
+            return false;
+        }
+        let whole = format!("{server}__{own}");
+        self.hold.iter().any(|pattern| [called, own, &whole].into_iter().any(|name| pattern.matches(name)))
+    }
 }
 
 /// How to start one server. Everything is resolved: no variables are left.
@@ -56,8 +130,10 @@ pub struct ServerSpec {
     pub memory_max: Option<u64>,
     /// Most processes of its scope, where the pids controller is there.
     pub pids_max: Option<u64>,
-    /// Most calls in flight; one more is refused as `overloaded`. None: as many as a connection takes.
+    /// Most calls in flight: more wait for their turn, those of an exclusive server are refused as `overloaded`. None: 64, and 4,096.
     pub max_in_flight: Option<usize>,
+    /// What else holds for its calls; of a shared server.
+    pub calls: CallTerms,
     /// How it is spoken to.
     pub mode: Mode,
     /// How the handshake with it begins.
@@ -100,6 +176,12 @@ pub struct StopCommand {
 }
 
 impl ServerSpec {
+    /// The limits of its calls, where it is shared.
+    pub(crate) fn call_limits(&self) -> CallLimits {
+        let usual = self.calls.limits();
+        CallLimits { max_in_flight: self.max_in_flight.unwrap_or(usual.max_in_flight), ..usual }
+    }
+
     /// That of a server of which no more is known, and which will not be started.
     pub(crate) fn unknown(name: ServerName, mode: Mode, kill_wait: Duration) -> Self {
         Self {
@@ -117,6 +199,7 @@ impl ServerSpec {
             memory_max: None,
             pids_max: None,
             max_in_flight: None,
+            calls: CallTerms::default(),
             mode,
             era: EraChoice::Auto,
             required: true,
@@ -226,6 +309,8 @@ pub struct OpenRequest {
     pub deadline: Option<Instant>,
     /// How the names of its servers' tools and prompts are published.
     pub prefix: Prefix,
+    /// What holds for all its servers together.
+    pub policy: Policy,
     /// What `show` tells: `none`, `connection`, `pid:N`.
     pub lease: String,
     /// The process whose end closes it.

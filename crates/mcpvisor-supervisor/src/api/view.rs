@@ -3,7 +3,7 @@ use super::failure::StartFailure;
 use mcpvisor_lifecycle::registry::Counts;
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
-use mcpvisor_lifecycle::{Generation, ServerName, SessionKey, Tenant, Uid};
+use mcpvisor_lifecycle::{Generation, HoldNumber, ServerName, SessionKey, Tenant, Uid};
 use mcpvisor_process::{ContainmentKind, Exit, ProcessRecord};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -55,6 +55,10 @@ pub struct SessionView {
     pub parks: bool,
     /// It is parked: its servers are stopped, or about to be, until someone calls it.
     pub parked: bool,
+    /// Calls that wait for their turn, beyond those; none likewise.
+    pub queued: Option<usize>,
+    /// Calls that are held for a person, beyond those; none likewise.
+    pub held: Option<usize>,
     /// What contains its processes.
     pub containment: ContainmentKind,
     /// Its servers, as defined.
@@ -99,6 +103,8 @@ pub struct ServerView {
     pub tools: Option<usize>,
     /// Calls in flight.
     pub in_flight: Option<usize>,
+    /// Calls that wait for their turn; none of a server that is not shared.
+    pub queued: Option<usize>,
     /// Why it last failed.
     pub last_error: Option<String>,
     /// What its state waits for.
@@ -109,6 +115,31 @@ pub struct ServerView {
     pub failure: Option<StartFailure>,
     /// The last frames, where they were asked for and pass through the daemon.
     pub frames: Option<Vec<Frame>>,
+}
+
+/// A tool call that is held for a person.
+#[derive(Debug, Clone)]
+pub struct ApprovalView {
+    /// Its session.
+    pub key: SessionKey,
+    /// Whose.
+    pub owner: Uid,
+    /// The session's generation; with the number it names the call.
+    pub generation: Generation,
+    /// Its number in the session.
+    pub number: HoldNumber,
+    /// The server that has the tool.
+    pub server: ServerName,
+    /// The tool, by the name under which it was called. Not escaped.
+    pub tool: String,
+    /// The beginning of the arguments as they came, at most 4,096 bytes; none where there are none. Not escaped.
+    pub arguments: Option<String>,
+    /// The arguments are longer.
+    pub cut: bool,
+    /// Since it is held.
+    pub age: Duration,
+    /// Until it is denied for want of a decision.
+    pub left: Duration,
 }
 
 /// A frame that went to or came from a server; nothing of what it said.

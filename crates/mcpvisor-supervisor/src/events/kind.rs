@@ -61,6 +61,10 @@ kinds! {
     ServerAdded = "server.added",
     /// A server's tools are not the session's any more; its end is told as of any other.
     ServerRemoved = "server.removed",
+    /// A tool call is held for a person.
+    ApprovalHeld = "approval.held",
+    /// A held call was approved or denied, or its time, its caller or its session has ended.
+    ApprovalDecided = "approval.decided",
     /// The daemon admits nothing more.
     DaemonDraining = "daemon.draining",
     /// The daemon tears everything down; again where it is urged on.

@@ -9,18 +9,20 @@
 //! waits for it: first it is not read any more, then it is cut. `docs/shared.md` has the rules.
 mod errands;
 mod faces;
+mod held;
 mod out;
 mod up;
 
 use super::exclusive::Client;
 use super::shared::lock;
+use super::turns::Together;
 use super::{CallError, Connection};
 use crate::gate::{Permit, Presence};
 use crate::record::{ServerRecord, SessionRecord};
 use errands::Catalogues;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::Mode;
-use mcpvisor_mcp::endpoint::{CallKey, Ended, Endpoint, Face, Reply, Todo, Todos};
+use mcpvisor_mcp::endpoint::{CallKey, Ended, Endpoint, Face, NoLongerAsked, Reply, Todo, Todos};
 use mcpvisor_mcp::peer::{Asked, Forward, Told};
 use mcpvisor_mcp::relay::Because;
 use mcpvisor_mcp::splice::Span;
@@ -34,10 +36,11 @@ use tokio::task::AbortHandle;
 /// The most calls in flight of one client.
 const MOST_CALLS: usize = 1024;
 
-/// Where a session's client is. Each connection has one, with its server's place in the session.
+/// Where a session's client is, and what its servers have together. Each connection has one, with its server's place in the session.
 #[derive(Clone, Default)]
 pub(crate) struct Slot {
     place: Arc<Mutex<Option<Arc<Attached>>>>,
+    pub(super) together: Arc<Together>,
     server: usize,
 }
 
@@ -94,9 +97,14 @@ pub(crate) enum Refused {
 }
 
 impl Slot {
+    /// Of a session whose servers may have so many calls in flight together.
+    pub(crate) fn new(max_in_flight: Option<usize>) -> Self {
+        Self { together: Arc::new(Together::new(max_in_flight)), ..Self::default() }
+    }
+
     /// The same place, for a connection of this server.
     pub(crate) fn of(&self, server: usize) -> Self {
-        Self { place: Arc::clone(&self.place), server }
+        Self { place: Arc::clone(&self.place), together: Arc::clone(&self.together), server }
     }
 
     /// The client, if one is attached.
@@ -190,9 +198,7 @@ impl Attached {
         for todo in todo {
             match todo {
                 Todo::Say(line) => self.out.push(line),
-                Todo::Ask { call, server, forward } => {
-                    self.ask(call, server, &forward, touched);
-                }
+                Todo::Ask { call, server, forward } => self.pass_on(call, server, forward, touched),
                 Todo::Errand { call, errand } => self.errand(call, errand, touched),
                 Todo::Cancel { call, at, said } => self.cancel(call, at, said.as_ref()),
                 Todo::Write { server, line, instead } => {
@@ -363,15 +369,23 @@ impl Attached {
         self.flush();
     }
 
-    /// What servers wait for from the client is settled.
-    pub(crate) fn settle(&self) {
-        let lines = self.endpoint().settle_asked(Because::Settled);
-        for (server, line) in lines {
+    /// The session is being closed: what servers wait for from the client is settled, on both sides, so that no call that waits for a
+    /// person uses up the drain.
+    pub(crate) fn closing(&self) {
+        let NoLongerAsked { for_servers, for_client } = self.endpoint().session_closes();
+        for (server, line) in for_servers {
             if let Some(connection) = self.server(server).and_then(|server| server.any_connection()) {
                 connection.tell(line, None);
                 connection.flush();
             }
         }
+        for_client.into_iter().for_each(|line| self.out.push(line));
+        self.flush();
+    }
+
+    /// What is pending is settled.
+    pub(crate) fn settle(&self) {
+        self.closing();
         // Errands whose own requests are settled end by that; one between two requests ends here.
         let errands: Vec<CallKey> = lock(&self.errands).keys().copied().collect();
         for call in errands {
@@ -456,9 +470,20 @@ impl Attached {
         self.tell_if_quiet();
     }
 
+    /// The call never reached a server, since the session is being closed: of the drain it was none.
+    fn withdrawn(&self, ended: Option<Ended<Permit>>) {
+        let Some(Ended { lines, permit }) = ended else { return };
+        lines.into_iter().for_each(|line| self.out.push(line));
+        if let Some(permit) = permit {
+            permit.withdraw();
+        }
+        self.tell_if_quiet();
+    }
+
     fn end(&self, ended: Option<Ended<Permit>>, error: &CallError) {
         match error {
             CallError::Settled(_) => self.cancelled(ended),
+            CallError::Closing => self.withdrawn(ended),
             _ => self.finish(ended),
         }
     }
@@ -475,7 +500,14 @@ fn because(error: &CallError) -> Because {
     match error {
         CallError::Settled(_) => Because::Settled,
         CallError::Overloaded => Because::Overloaded,
-        CallError::Leaving(_) | CallError::LeftUnanswered(_) => Because::ServerLeaves,
+        CallError::LeftUnanswered(_) => Because::ServerLeaves,
+        CallError::Leaving(_) | CallError::LeftUnwritten(_) => Because::ServerLeft,
+        CallError::QueueFull(load) => Because::QueueFull(*load),
+        CallError::QueueTimeout { load, after } => Because::QueueTimeout(*load, *after),
+        CallError::TimedOut(overrun) => Because::TimedOut(*overrun),
+        CallError::Closing => Because::Closing,
+        CallError::Slow => Because::Slow,
+        CallError::NotWritten => Because::NotWritten,
         _ => Because::ServerExited,
     }
 }

@@ -50,7 +50,7 @@ impl Connection {
 impl State {
     fn is_busy(&mut self) -> bool {
         self.listens.retain(|number| self.peer.waiter(*number).is_some());
-        self.in_flight() > self.listens.len()
+        self.in_flight() - self.peer.queued() > self.listens.len()
     }
 
     fn ask_health(&mut self) -> &'static str {

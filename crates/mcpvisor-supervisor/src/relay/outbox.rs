@@ -95,6 +95,13 @@ impl Outbox {
         true
     }
 
+    /// Whether a request of so many bytes would be taken.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let open = self.pipe.is_some() && !self.closing;
+        open && (self.lines.is_empty()
+            || (self.lines.len() < self.max_lines && self.bytes + bytes <= self.max_bytes))
+    }
+
     /// Takes a request back that was certainly not written, not even in part.
     pub(super) fn withdraw(&mut self, number: RequestNumber) -> bool {
         let started = usize::from(self.written > 0);
@@ -194,7 +201,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         loop {
             let (pipe, closing) = {
                 let mut state = lock(&shared.state);
-                let flushed = state.flush();
+                let flushed = shared.push_out(&mut state);
                 let closing = state.outbox.closing;
                 shared.unlock(state);
                 let Some(pipe) = flushed else { break };

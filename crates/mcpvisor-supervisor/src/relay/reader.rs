@@ -156,7 +156,7 @@ impl Shared {
             client.flush();
         }
         let mut state = lock(&self.state);
-        if state.outbox.has_lines() {
+        if state.outbox.has_lines() || state.peer.queued() > 0 {
             self.write(&mut state);
         }
         self.unlock(state);

@@ -6,6 +6,7 @@ use super::reader::Reader;
 use super::{CallError, ConnectionOptions, ConnectionStats, LastItems};
 use crate::frames::FrameLog;
 use mcpvisor_mcp::endpoint::CallKey;
+use mcpvisor_mcp::peer::turns::{Caller, Turn, is_call};
 use mcpvisor_mcp::peer::{Asked, Events, NotReady, Sent, Told as Notification};
 use mcpvisor_mcp::splice::{Span, splice};
 use mcpvisor_mcp::{
@@ -14,7 +15,8 @@ use mcpvisor_mcp::{
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -49,6 +51,7 @@ pub(super) type Laters<'a> = SmallVec<[Later<'a>; 1]>;
 
 /// Locks are taken in the order `reader`, `state`, and never held across an await. A client's locks are never taken under them.
 pub(super) struct Shared {
+    pub(super) me: Weak<Shared>,
     pub(super) options: ConnectionOptions,
     pub(super) reader: Mutex<Reader>,
     pub(super) state: Mutex<State>,
@@ -56,12 +59,14 @@ pub(super) struct Shared {
     pub(super) wake_writer: Notify,
     /// A byte has come since it was last looked.
     pub(super) heard: AtomicBool,
+    /// The clock is to look at another time.
+    pub(super) rewound: Notify,
     /// Held by whoever lists.
     pub(super) listing: tokio::sync::Mutex<()>,
     /// None until the handshake is over.
     pub(super) handshake: watch::Sender<Option<Result<Negotiated, HandshakeError>>>,
-    /// Where the session's client is, if one is attached.
-    slot: Slot,
+    /// Where the session's client is, if one is attached, and what its servers have together.
+    pub(super) slot: Slot,
     /// Its lock is taken under any other.
     pub(super) frames: FrameLog,
     tasks: Mutex<Vec<AbortHandle>>,
@@ -88,7 +93,11 @@ pub(super) struct State {
     /// The page of a list that is being asked for.
     pub(super) page: Option<(ListKind, u32)>,
     /// Whose requests have failed, to be told when the lock is given back.
-    failed: Vec<(Waiter, CallError)>,
+    pub(super) failed: Vec<(Waiter, CallError)>,
+    /// Other servers of the session may begin calls that wait, once the lock is given back.
+    pub(super) wake: bool,
+    /// When the clock looks next; none while it does not run.
+    pub(super) clock: Option<Instant>,
     nameless_tools: u64,
     pub(super) torn_bytes: u64,
 }
@@ -107,6 +116,7 @@ struct List {
 
 impl Shared {
     pub(super) fn new(
+        me: Weak<Shared>,
         stdin: End,
         stdout: Arc<pipe::Receiver>,
         options: ConnectionOptions,
@@ -114,11 +124,14 @@ impl Shared {
         frames: FrameLog,
         on_end: Box<dyn FnOnce() + Send>,
     ) -> Self {
+        let mut peer = Peer::default();
+        peer.limit_calls(options.calls);
         Self {
+            me,
             options,
             reader: Mutex::new(Reader::new(stdout, options.max_line, on_end)),
             state: Mutex::new(State {
-                peer: Peer::default(),
+                peer,
                 outbox: Outbox::new(stdin, options.max_queued_lines, options.max_queued_bytes)
                     .noting(frames.clone()),
                 over: None,
@@ -130,11 +143,14 @@ impl Shared {
                 listens: Vec::new(),
                 page: None,
                 failed: Vec::new(),
+                wake: false,
+                clock: None,
                 nameless_tools: 0,
                 torn_bytes: 0,
             }),
             wake_writer: Notify::new(),
             heard: AtomicBool::new(false),
+            rewound: Notify::new(),
             listing: tokio::sync::Mutex::new(()),
             handshake: watch::Sender::new(None),
             slot,
@@ -162,33 +178,55 @@ impl Shared {
 
     pub(super) fn send_request(
         &self,
+        caller: Caller,
         waiter: Waiter,
         method: &str,
         make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
     ) -> Result<RequestNumber, CallError> {
-        let number = self.queue_request(waiter, method, make)?;
+        let number = self.queue_request(caller, waiter, method, make)?;
         self.flush();
         Ok(number)
     }
 
-    /// Queues a request; [`Shared::flush`] writes it.
+    /// Queues a request, a call when its turn comes; [`Shared::flush`] writes it.
     pub(super) fn queue_request(
         &self,
+        caller: Caller,
         waiter: Waiter,
         method: &str,
         make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
     ) -> Result<RequestNumber, CallError> {
-        let mut state = lock(&self.state);
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
         if let Some(over) = &state.over {
             return Err(over.clone());
         }
-        if state.peer.in_flight() >= self.options.max_pending {
+        let is_call = is_call(method);
+        let free = state.peer.in_flight() - state.peer.running() - state.peer.queued();
+        if !is_call && free >= self.options.max_pending {
             return Err(CallError::Overloaded);
         }
-        let Sent { number, line } =
-            make(&mut state.peer, waiter).map_err(|NotReady(_)| CallError::NotReady)?;
+        let sent = make(&mut state.peer, waiter).map_err(|NotReady(_)| CallError::NotReady)?;
+        let number = sent.number;
+        let line = if is_call {
+            state.give_back(&self.slot.together);
+            let room = || self.slot.together.take();
+            let turn = state.peer.take_turn(Instant::now, caller, method, sent, room);
+            if self.options.calls.call_timeout.is_some() || turn == Turn::Waits {
+                self.wind(state);
+            }
+            match turn {
+                Turn::Now(line) => line,
+                Turn::Waits => return Ok(number),
+                Turn::Full(load) => return Err(CallError::QueueFull(load)),
+                Turn::Closed => return Err(CallError::Closing),
+            }
+        } else {
+            sent.line
+        };
         if !state.outbox.push(line, Some((number, method))) {
             state.peer.withdraw(number);
+            self.unlock(guard);
             return Err(CallError::Overloaded);
         }
         if method == LISTEN {
@@ -210,8 +248,9 @@ impl Shared {
     /// Nobody waits for the answer any more. The server is told in the client's words, where there are any.
     pub(super) fn cancel(&self, number: RequestNumber, reason: &str, said: Option<(&[u8], Span)>) {
         let mut state = lock(&self.state);
-        if state.outbox.withdraw(number) {
+        if state.peer.is_waiting(number) || state.outbox.withdraw(number) {
             state.peer.withdraw(number);
+            self.write(&mut state);
         } else if let Some(cancelled) = state.peer.cancel(number, reason) {
             let said =
                 said.map(|(line, span)| splice(line, &mut [(span, &outgoing::quoted(&number.to_string()))]));
@@ -232,22 +271,27 @@ impl Shared {
 
     /// Writes what fits; the writing task does the rest.
     pub(super) fn write(&self, state: &mut State) {
-        if let Some(pipe) = state.flush() {
+        if let Some(pipe) = self.push_out(state) {
             drop(pipe);
             self.wake_writer.notify_one();
         }
     }
 
-    /// Gives the lock back, and tells those whose requests have failed under it.
+    /// Gives the lock back, and tells those whose requests have failed under it, and those who may begin calls now.
     pub(super) fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        state.give_back(&self.slot.together);
         let quiet = if state.is_quiet() { state.on_quiet.take() } else { None };
-        if state.failed.is_empty() && quiet.is_none() {
+        if state.failed.is_empty() && !state.wake && quiet.is_none() {
             return;
         }
         let failed = std::mem::take(&mut state.failed);
+        let wake = std::mem::take(&mut state.wake);
         drop(state);
         if let Some(quiet) = quiet {
             quiet();
+        }
+        if wake {
+            self.slot.together.wake();
         }
         for (waiter, error) in failed {
             match waiter {
@@ -405,6 +449,9 @@ impl Shared {
     pub(super) fn close_stdin(&self) {
         let mut state = lock(&self.state);
         state.over.get_or_insert_with(|| CallError::Settled("the server is being stopped".into()));
+        for waiter in state.peer.stop_waiting() {
+            state.failed.push((waiter, CallError::NotWritten));
+        }
         state.outbox.close();
         self.write(&mut state);
         self.unlock(state);
@@ -424,6 +471,11 @@ impl Shared {
         state.over.get_or_insert_with(|| error.clone());
         let own = [state.own.take(), state.health.take()];
         let mut count = 0;
+        let unwritten = error.unwritten();
+        for waiter in state.peer.stop_waiting() {
+            count += 1;
+            state.failed.push((waiter, unwritten.clone()));
+        }
         for cancelled in state.peer.settle(&reason) {
             if !state.outbox.withdraw(cancelled.number) {
                 state.outbox.push(cancelled.line, None);
@@ -440,7 +492,8 @@ impl Shared {
     pub(super) fn stats(&self) -> ConnectionStats {
         let state = lock(&self.state);
         ConnectionStats {
-            in_flight: state.in_flight(),
+            in_flight: state.in_flight() - state.peer.queued(),
+            queued: state.peer.queued(),
             tools: state.lists[ListKind::Tools as usize].count,
             passed_over: state.peer.counters(),
             noise: state.peer.noise().map(str::to_owned),
@@ -454,6 +507,8 @@ impl Shared {
     pub(super) fn output_ended(&self, state: &mut State) {
         // A reason that was given before is the better one.
         state.over.get_or_insert(CallError::ServerExited);
+        let waited = state.peer.stop_waiting();
+        state.failed.extend(waited.into_iter().map(|waiter| (waiter, CallError::NotWritten)));
         let pending = state.peer.fail_all();
         state.failed.extend(pending.into_iter().map(|waiter| (waiter, CallError::ServerExited)));
         (state.own, state.health) = (None, None);
@@ -466,6 +521,7 @@ impl Shared {
         self.output_ended(&mut state);
         state.outbox.abandon();
         self.unlock(state);
+        self.rewound.notify_one();
         if let Some(client) = self.slot.client() {
             client.server_gone(self.slot.server());
         }
@@ -561,6 +617,9 @@ impl State {
     /// The client whose call a notification names, and whether it is the daemon's own business.
     fn whom(&mut self, told: &Notification<'_>) -> (Option<(Arc<Attached>, CallKey)>, bool) {
         let Some((number, _)) = told.about else { return (None, false) };
+        if told.method == "notifications/progress" {
+            self.peer.progressed(number, Instant::now);
+        }
         match self.peer.waiter(number) {
             Some(Waiter::Client(client, call)) => (Some((Arc::clone(client), *call)), false),
             Some(Waiter::Own) => {

@@ -4,7 +4,7 @@ mod calls;
 mod ends;
 mod floods;
 mod handshake;
-mod server;
+pub(super) mod server;
 mod tools;
 
 use super::*;
@@ -13,12 +13,12 @@ use server::{FakeServer, connect, ready, ready_with};
 use std::time::Duration;
 
 /// Nothing here takes long; a budget only ends a test that hangs.
-async fn soon<T>(future: impl Future<Output = T>) -> T {
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), future).await.expect("should have happened by now")
 }
 
 /// Lets other tasks run until the condition holds.
-async fn until(condition: impl Fn() -> bool) {
+pub(super) async fn until(condition: impl Fn() -> bool) {
     soon(async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -27,14 +27,19 @@ async fn until(condition: impl Fn() -> bool) {
     .await;
 }
 
-type Outcome = Result<Box<RawValue>, CallError>;
-
-fn spawn_call(connection: &Connection, name: &'static str) -> tokio::task::JoinHandle<Outcome> {
-    let connection = connection.clone();
-    tokio::spawn(async move { connection.call_tool(name, &mut None, None).await })
+/// The limits of calls as they are by default.
+pub(super) fn usual() -> CallLimits {
+    ConnectionOptions::default().calls
 }
 
-fn text(outcome: &Outcome) -> String {
+pub(super) type Outcome = Result<Box<RawValue>, CallError>;
+
+pub(super) fn spawn_call(connection: &Connection, name: &'static str) -> tokio::task::JoinHandle<Outcome> {
+    let connection = connection.clone();
+    tokio::spawn(async move { connection.call_tool(OWN, name, &mut None, None).await })
+}
+
+pub(super) fn text(outcome: &Outcome) -> String {
     match outcome {
         Ok(raw) => raw.get().to_owned(),
         Err(CallError::ServerError(error)) => format!("error {}", error.get()),

@@ -3,14 +3,15 @@ use super::Supervisor;
 use super::failure::{CALL_TAIL, call_failure};
 use crate::api::{Down, Failure, ToolView, ToolsView};
 use crate::core::count;
-use crate::record::SessionRecord;
-use crate::relay::CallError;
+use crate::record::{ServerRecord, SessionRecord};
+use crate::relay::{CallError, Connection};
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_mcp::ListKind;
 use mcpvisor_mcp::catalogue::{Catalogue, Meaning, ServerItems};
+use mcpvisor_mcp::peer::turns::Caller;
 use mcpvisor_mcp::result::check_result;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -21,6 +22,23 @@ const EXIT_FOLLOWS: Duration = Duration::from_millis(200);
 
 /// How often a call looks for a server that is not just leaving.
 const MOST_LOOKS: usize = 4;
+
+/// A call of a tool.
+#[derive(Clone)]
+pub struct Call {
+    /// The process that asks. Processes take turns where calls wait for a server.
+    pub caller: u32,
+    /// The server that has the tool, where it is named; the tool's name is its own then.
+    pub server: Option<ServerName>,
+    /// The tool's published name.
+    pub tool: String,
+    /// An object.
+    pub arguments: Option<Box<RawValue>>,
+    /// When its requester's patience ends.
+    pub deadline: Option<Instant>,
+    /// Who hears of its progress.
+    pub progress: Option<Progress>,
+}
 
 /// Hears the parameters of each `notifications/progress` of a call, as they came. Must not block.
 pub type Progress = Arc<dyn Fn(&RawValue) + Send + Sync>;
@@ -106,16 +124,9 @@ impl Supervisor {
     /// # Errors
     /// `SessionClosing` once the gate is closed; `ServerError` where the server answered with an error, `BadAnswer` where with what is
     /// no result; see [`Failure`].
-    pub async fn call(
-        &self,
-        target: Target,
-        server: Option<ServerName>,
-        tool: String,
-        arguments: Option<Box<RawValue>>,
-        deadline: Option<Instant>,
-        progress: Option<Progress>,
-    ) -> Result<Box<RawValue>, Failure> {
-        let call = self.call_without_deadline(target, server, tool, arguments, progress);
+    pub async fn call(&self, target: Target, call: Call) -> Result<Box<RawValue>, Failure> {
+        let deadline = call.deadline;
+        let call = self.call_without_deadline(target, call);
         match deadline {
             None => call.await,
             Some(at) => {
@@ -124,41 +135,52 @@ impl Supervisor {
         }
     }
 
-    async fn call_without_deadline(
-        &self,
-        target: Target,
-        server: Option<ServerName>,
-        tool: String,
-        arguments: Option<Box<RawValue>>,
-        progress: Option<Progress>,
-    ) -> Result<Box<RawValue>, Failure> {
+    fn server_down(&self, server: &ServerRecord) -> Failure {
+        let (exit, stderr_tail) = (server.exit(), server.stderr_tail(CALL_TAIL));
+        Failure::ServerDown { down: server.down(self.core.clock), exit, stderr_tail }
+    }
+
+    async fn call_without_deadline(&self, target: Target, call: Call) -> Result<Box<RawValue>, Failure> {
+        let Call { caller, server, tool, arguments, progress, .. } = call;
         let record = self.callable(target).await?;
         let permit = self.admit(&record).await?;
         count(&self.core.counters.calls);
+        let caller = Caller(u64::from(caller));
         let mut arguments = arguments;
+        // Of a call that was approved: no other tool is called for it.
+        let mut approved = None;
         // A server that leaves just now refuses what it was not asked before: another may stand in its place.
         let mut looks = 0;
         let (server, answer) = loop {
-            let (name, tool) = self.owner(&record, server.as_ref(), &tool).await?;
-            let members = record.roster.members();
-            let Some(server) = members.iter().find(|server| server.spec.name.as_str() == name) else {
-                return Err(Failure::Invalid(format!("the session has no server {name}")));
+            let (name, own) = match &approved {
+                Some(meant) => Clone::clone(meant),
+                None => self.owner(&record, server.as_ref(), &tool).await?,
             };
-            if server.spec.mode == Mode::Exclusive {
-                permit.withdraw();
-                return Err(exclusive(&server.spec.name));
+            let (server, connection) = match self.callee(&record, &name) {
+                Ok(found) => found,
+                Err(failure) => {
+                    permit.withdraw();
+                    return Err(failure);
+                }
+            };
+            if approved.is_none() && record.policy.holds(&server.spec.name, &tool, &own) {
+                drop(connection);
+                let asked = self.approved(&record, &server.spec.name, &tool, arguments.as_deref());
+                if let Err(failure) = asked.await {
+                    // It never reached a server.
+                    permit.withdraw();
+                    return Err(failure);
+                }
+                // Its server may have been started again meanwhile, or have left: it is looked up once more.
+                approved = Some((name, own));
+                continue;
             }
-            let Some(connection) = server.connection() else {
-                permit.withdraw();
-                let (exit, stderr_tail) = (server.exit(), server.stderr_tail(CALL_TAIL));
-                return Err(Failure::ServerDown { down: server.down(self.core.clock), exit, stderr_tail });
-            };
-            let answer = connection.call_tool(&tool, &mut arguments, progress.clone()).await;
+            let answer = connection.call_tool(caller, &own, &mut arguments, progress.clone()).await;
             looks += 1;
             if matches!(answer, Err(CallError::Leaving(_))) && looks < MOST_LOOKS {
                 continue;
             }
-            break (Arc::clone(server), answer);
+            break (server, answer);
         };
         let owner = &server.spec.name;
         let answer = answer.and_then(|result| {
@@ -174,7 +196,16 @@ impl Supervisor {
                 permit.cancel();
                 Err(Failure::SessionClosing { session: record.id })
             }
-            Err(error @ CallError::LeftUnanswered(_)) => {
+            Err(CallError::NotWritten) => {
+                permit.finish();
+                exit_is_known(&record, owner).await;
+                Err(self.server_down(&server))
+            }
+            Err(CallError::Closing) => {
+                permit.withdraw();
+                Err(Failure::SessionClosing { session: record.id })
+            }
+            Err(error @ (CallError::LeftUnanswered(_) | CallError::LeftUnwritten(_))) => {
                 permit.cancel();
                 Err(call_failure(error, owner, &record))
             }
@@ -186,6 +217,19 @@ impl Supervisor {
                 Err(call_failure(error, owner, &record))
             }
         }
+    }
+
+    /// The server of this name, where it can be called now.
+    fn callee(&self, record: &SessionRecord, name: &str) -> Result<(Arc<ServerRecord>, Connection), Failure> {
+        let members = record.roster.members();
+        let Some(server) = members.iter().find(|server| server.spec.name.as_str() == name) else {
+            return Err(Failure::Invalid(format!("the session has no server {name}")));
+        };
+        if server.spec.mode == Mode::Exclusive {
+            return Err(exclusive(&server.spec.name));
+        }
+        let connection = server.connection().ok_or_else(|| self.server_down(server))?;
+        Ok((Arc::clone(server), connection))
     }
 
     /// Whose a tool is, and its name there.

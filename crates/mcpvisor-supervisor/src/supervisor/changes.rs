@@ -8,6 +8,7 @@ use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::exclusive::Relay;
 use crate::session_actor::{Change, ChangeReply, SessionMsg, What};
 use mcpvisor_lifecycle::registry::{Goal, Target};
+use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::session::{ChangeRefusal, Changed as Done, MOST_SERVERS, SessionState};
 use mcpvisor_lifecycle::{RequestId, ServerName};
 use ractor::ActorRef;
@@ -116,6 +117,14 @@ impl Supervisor {
         spec: Option<ServerSpec>,
     ) -> Result<Changed, Failure> {
         let record = self.changeable(target).await?;
+        if let Some(spec) = spec.as_ref().filter(|spec| spec.mode != Mode::Shared)
+            && !record.policy.hold.is_empty()
+        {
+            return Err(Failure::Unsupported(format!(
+                "server {} is not shared: calls of the session are held for approval, and the daemon never speaks to it",
+                spec.name
+            )));
+        }
         if let Some(server) = record.server(&name).filter(|_| !matches!(what, What::Add { .. })) {
             not_attached(&server)?;
         }

@@ -5,6 +5,7 @@ use crate::record::SessionRecord;
 use crate::relay::CallError;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::registry::Refusal;
+use mcpvisor_mcp::peer::turns::Load;
 use std::time::Duration;
 
 /// When to try again after a refusal for lack of capacity: about as long as a polite teardown takes.
@@ -61,11 +62,22 @@ pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Fail
     }
 }
 
+fn queue_full(server: &ServerName, load: Load, waited: Option<Duration>) -> Failure {
+    let Load { used, limit, in_flight } = load;
+    Failure::QueueFull { server: server.clone(), used, limit, in_flight, waited }
+}
+
 pub(super) fn call_failure(error: CallError, server: &ServerName, record: &SessionRecord) -> Failure {
     match error {
         CallError::ServerError(error) => Failure::ServerError(error),
         CallError::BadAnswer(what) => Failure::BadAnswer { server: server.clone(), what },
         CallError::Overloaded => Failure::Overloaded,
+        CallError::QueueFull(load) => queue_full(server, load, None),
+        CallError::QueueTimeout { load, after } => queue_full(server, load, Some(after)),
+        CallError::TimedOut(overrun) => {
+            Failure::CallTimeout { server: server.clone(), key: overrun.key, after: overrun.after }
+        }
+        CallError::Closing => Failure::SessionClosing { session: record.id },
         CallError::ServerExited => {
             let (exit, stderr_tail, frames) = match record.server(server) {
                 Some(server) => {
@@ -75,7 +87,9 @@ pub(super) fn call_failure(error: CallError, server: &ServerName, record: &Sessi
             };
             Failure::ServerExited { server: server.clone(), exit, stderr_tail, frames }
         }
-        CallError::Leaving(reason) => Failure::ServerLeft { server: server.clone(), reason, asked: false },
+        CallError::Leaving(reason) | CallError::LeftUnwritten(reason) => {
+            Failure::ServerLeft { server: server.clone(), reason, asked: false }
+        }
         CallError::LeftUnanswered(reason) => {
             Failure::ServerLeft { server: server.clone(), reason, asked: true }
         }

@@ -45,6 +45,7 @@ impl Supervisor {
             labels: &record.labels,
             drain: record.drain,
             prefix: record.prefix,
+            policy: &record.policy,
             limits: record.limits,
         };
         let servers = servers.iter().map(definition::server).chain(record.own_servers.iter().copied());

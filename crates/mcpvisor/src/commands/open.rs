@@ -108,6 +108,7 @@ fn params(doing: &str, args: &OpenArgs, globals: &Globals) -> Result<SessionOpen
         servers: servers(doing, args)?,
         mode: args.mode,
         prefix: args.prefix,
+        hold: args.hold.clone(),
         labels: args.labels.iter().cloned().collect(),
         tenant: args.tenant.clone(),
         parent: args.parent.clone(),

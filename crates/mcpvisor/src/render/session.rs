@@ -74,6 +74,14 @@ pub(crate) fn session(session: &Session, style: Style) -> String {
     facts.extend(session.in_flight.map(|calls| format!("calls in flight: {calls}")));
     facts.extend(
         session
+            .queued
+            .filter(|calls| *calls > 0)
+            .map(|calls| format!("calls that wait for their turn: {calls}")),
+    );
+    let held = session.held.filter(|calls| *calls > 0);
+    facts.extend(held.map(|calls| format!("calls that are held for approval: {calls}")));
+    facts.extend(
+        session
             .labels
             .iter()
             .map(|(name, value)| format!("label: {}={}", escape::line(name), escape::line(value))),
@@ -137,6 +145,10 @@ fn remarks(server: &Server, failure_is_told: bool) -> String {
             waits.left_ms.map(|ms| format!(", {} left", span(ms as f64 / 1_000.0))).unwrap_or_default();
         let since = span(waits.since_ms as f64 / 1_000.0);
         text += &format!("  {} waits for {} since {since}{left}\n", server.name, escape::line(&waits.what));
+    }
+    if let Some(queued) = server.queued.filter(|queued| *queued > 0) {
+        let calls = count(queued, "call waits", "calls wait");
+        text += &format!("  {}: {calls} for a turn\n", server.name);
     }
     if server.stderr_dropped > 0 {
         let lines = count(server.stderr_dropped, "line", "lines");

@@ -43,11 +43,25 @@ pub(crate) const DAEMON: Kind = Kind {
 
 pub(crate) const TIMEOUTS: Kind = Kind {
     heading: "[timeouts]",
-    keys: &["start", "drain", "stdin_grace", "term_grace", "kill_wait", "idle", "pin"],
+    keys: &[
+        "start",
+        "drain",
+        "stdin_grace",
+        "term_grace",
+        "kill_wait",
+        "queue_timeout",
+        "call_timeout",
+        "call_timeout_max",
+        "approval_timeout",
+        "idle",
+        "pin",
+    ],
 };
 
-pub(crate) const PROFILE: Kind =
-    Kind { heading: "[profiles.PROFILE]", keys: &["max_sessions", "timeouts", "prefix", "servers"] };
+pub(crate) const PROFILE: Kind = Kind {
+    heading: "[profiles.PROFILE]",
+    keys: &["max_sessions", "timeouts", "prefix", "max_in_flight", "hold", "servers"],
+};
 
 pub(crate) const SERVER: Kind = Kind {
     heading: "[profiles.PROFILE.servers.SERVER]",
@@ -69,6 +83,7 @@ pub(crate) const SERVER: Kind = Kind {
         "health_timeout",
         "health_misses",
         "max_in_flight",
+        "max_queued",
         "stop_command",
         "stop_command_timeout",
         "timeouts",

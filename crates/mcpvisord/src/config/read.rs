@@ -9,7 +9,7 @@ use super::{
 };
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
-use mcpvisor_supervisor::{EraChoice, Prefix};
+use mcpvisor_supervisor::{EraChoice, Pattern, Policy, Prefix};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -185,6 +185,31 @@ fn timeouts(parent: &Section<'_>, inherited: Timeouts, level: Level) -> Timeouts
     set(&mut timeouts.stdin_grace, span("stdin_grace"));
     set(&mut timeouts.term_grace, span("term_grace"));
     set(&mut timeouts.kill_wait, span("kill_wait"));
+    if let Some(item) = section.get("approval_timeout") {
+        let timeout = item.duration();
+        if level == Level::Server && timeout.is_some() {
+            let help = "set it in the profile: it holds for the session";
+            item.unsupported("an approval_timeout of one server's own", help);
+        }
+        set(&mut timeouts.approval_timeout, timeout);
+    }
+    set(&mut timeouts.queue_timeout, span("queue_timeout"));
+    let mut item = section.get("call_timeout");
+    if let Some(timeout) = item.as_ref().and_then(|item| item.duration()) {
+        timeouts.call_timeout = Some(timeout);
+    }
+    if let Some(most) = section.get("call_timeout_max") {
+        set(&mut timeouts.call_timeout_max, most.duration());
+        item = item.or(Some(most));
+    }
+    match (item, timeouts.call_timeout) {
+        (Some(item), Some(Duration::ZERO)) => item.wrong("a call can't be answered in no time", None),
+        (Some(item), Some(timeout)) if timeout > timeouts.call_timeout_max => {
+            let help = Some("make call_timeout_max at least as long");
+            item.wrong("call_timeout is longer than call_timeout_max", help);
+        }
+        _ => {}
+    }
     timeouts
 }
 
@@ -210,7 +235,40 @@ fn profile(section: &Section<'_>, inherited: Timeouts) -> Profile {
     let mut prefix = Prefix::default();
     set(&mut prefix, section.get("prefix").and_then(|item| item.word(&PREFIXES)));
     let max_sessions = section.get("max_sessions").and_then(|item| item.count(1..=MOST_SESSIONS));
-    Profile { max_sessions, timeouts, prefix, servers }
+    let policy = Policy {
+        max_in_flight: section.get("max_in_flight").and_then(|item| item.count(1..=100_000)),
+        hold: section.get("hold").as_ref().map(patterns).unwrap_or_default(),
+        approval_timeout: timeouts.approval_timeout,
+    };
+    if let Some(exclusive) = servers.iter().find(|server| server.mode == Mode::Exclusive)
+        && let Some(item) = section.get("hold")
+        && !policy.hold.is_empty()
+    {
+        let what = format!("hold with server {}, which is exclusive,", exclusive.name);
+        item.unsupported(
+            &what,
+            "the daemon never speaks to it; make it shared, or give it a profile of its own",
+        );
+    }
+    Profile { max_sessions, timeouts, prefix, policy, servers }
+}
+
+/// The most patterns of one profile.
+const MOST_PATTERNS: usize = 256;
+
+fn patterns(item: &Item<'_>) -> Vec<Pattern> {
+    let items = item.items().unwrap_or_default();
+    if items.len() > MOST_PATTERNS {
+        item.wrong(&format!("there are {} patterns, more than {MOST_PATTERNS}", items.len()), None);
+    }
+    let pattern = |item: &Item<'_>| match Pattern::new(item.text()?) {
+        Ok(pattern) => Some(pattern),
+        Err(error) => {
+            item.wrong(&error.to_string(), None);
+            None
+        }
+    };
+    items.iter().filter_map(pattern).collect()
 }
 
 /// None where something of it is wrong, which has been told then.
@@ -278,6 +336,7 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         memory: limit("memory").and_then(|item| item.size(1 << 20..=1 << 50)),
         processes: limit("processes").and_then(|item| item.number(1..=4_194_304)),
         max_in_flight: section.get("max_in_flight").and_then(|item| item.count(1..=100_000)),
+        max_queued: section.get("max_queued").and_then(|item| item.count(0..=100_000)),
     })
 }
 

@@ -175,6 +175,7 @@ command = "log"
             memory: Some(1 << 30),
             processes: Some(64),
             max_in_flight: None,
+            max_queued: None,
         }]
     );
     assert_eq!(profile.arguments().into_iter().collect::<Vec<_>>(), ["c"]);
@@ -375,4 +376,41 @@ fn a_hook_that_would_never_run_is_an_error() {
     assert_eq!(told.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 2, 2, 3, 4, 6], "{told:#?}");
     assert!(told[0].1.contains("`session.close` is no kind of event"), "{told:#?}");
     assert!(told[4].1.contains("`on` is missing"), "{told:#?}");
+}
+
+#[test]
+fn limits_of_calls_are_inherited_and_checked() {
+    let text = "\
+[timeouts]
+queue_timeout = \"1s\"
+call_timeout = \"30s\"
+[profiles.p]
+max_in_flight = 8
+[profiles.p.timeouts]
+call_timeout_max = \"1m\"
+[profiles.p.servers.s]
+command = \"x\"
+max_in_flight = 2
+max_queued = 0
+[profiles.p.servers.s.timeouts]
+call_timeout = \"40s\"
+";
+    let config = Config::parse("x", text).unwrap();
+    let profile = &config.profiles["p"];
+    assert_eq!(profile.policy.max_in_flight, Some(8));
+    let server = &profile.servers[0];
+    assert_eq!((server.max_in_flight, server.max_queued), (Some(2), Some(0)));
+    let calls = server.timeouts.calls(server.max_queued);
+    let seconds = Duration::from_secs;
+    assert_eq!((calls.max_queued, calls.queue_timeout), (0, seconds(1)));
+    assert_eq!((calls.call_timeout, calls.call_timeout_max), (Some(seconds(40)), seconds(60)));
+    assert_eq!(config.timeouts.call_timeout_max, seconds(4 * 3600));
+    assert_eq!(
+        errors("[timeouts]\ncall_timeout = \"5m\"\ncall_timeout_max = \"1m\"\n"),
+        [(2, 16, "timeouts.call_timeout: call_timeout is longer than call_timeout_max".to_owned())]
+    );
+    assert_eq!(
+        errors("[timeouts]\ncall_timeout = \"0s\"\n"),
+        [(2, 16, "timeouts.call_timeout: a call can't be answered in no time".to_owned())]
+    );
 }

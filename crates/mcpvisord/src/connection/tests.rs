@@ -118,7 +118,8 @@ async fn g43_what_is_no_request_is_answered_and_the_connection_goes_on() {
             json!({"key":"a","exclusive":true,"descriptors":["stdin","stdout"]}),
             "invalid_request",
         ),
-        ("approval/list", json!({}), "unsupported"),
+        ("approval/decide", json!({"id":"1.1","decision":"deny"}), "not_found"),
+        ("approval/decide", json!({"id":"1","decision":"deny"}), "invalid_request"),
         // This one has no configuration file to read again.
         ("daemon/reload", json!({}), "unsupported"),
         ("session/open", json!({}), "invalid_request"),

@@ -1,4 +1,5 @@
 //! Why a request was not done: kind, message, details, mend.
+use super::approval::approval_id;
 use super::certificate::{exit, remaining, start_failure};
 use super::frame::frames;
 use super::{count, milliseconds, names};
@@ -227,6 +228,62 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         Failure::Unsupported(why) => ErrorObject::new(ErrorKind::Unsupported, why),
         Failure::Invalid(why) => ErrorObject::new(ErrorKind::InvalidRequest, why),
         Failure::Overloaded => ErrorObject::new(ErrorKind::Overloaded, "too many calls are in flight"),
+        Failure::QueueFull { server, used, limit, in_flight, waited } => {
+            let message = match waited {
+                None => format!("too many calls wait for server {server} already"),
+                Some(_) => format!("the call waited too long for its turn at server {server}"),
+            };
+            let object = ErrorObject::new(ErrorKind::Overloaded, message)
+                .with("server", names::server(&server))
+                .with("scope", "queue")
+                .with("used", count(used))
+                .with("limit", count(limit))
+                .with("in_flight", count(in_flight));
+            match waited {
+                Some(span) => object.with("queue_timeout_ms", milliseconds(span)),
+                None => object,
+            }
+        }
+        Failure::NotApproved { server, tool, approval, waited, why } => {
+            let (decision, mut message) = match waited {
+                None => ("denied", "a person has denied the call".to_owned()),
+                Some(after) => {
+                    ("timed_out", format!("nobody has approved the call within {} ms", milliseconds(after)))
+                }
+            };
+            if let Some(why) = why {
+                message.push_str(": ");
+                message.push_str(&why);
+            }
+            ErrorObject::new(ErrorKind::PermissionDenied, message)
+                .with("approval", approval_id(approval))
+                .with("decision", decision)
+                .with("server", names::server(&server))
+                .with("tool", tool)
+        }
+        Failure::TooManyHeld { used } => {
+            ErrorObject::new(ErrorKind::Overloaded, "too many calls of the session are held for approval")
+                .with("scope", "approvals")
+                .with("used", count(used))
+                .with("limit", count(used))
+        }
+        Failure::NoApproval => ErrorObject::new(ErrorKind::NotFound, "no call is held under this number")
+            .with("help", "`mcpvisor approvals` lists those that are held"),
+        Failure::DecidedBefore(first) => {
+            let first = first.as_str();
+            ErrorObject::new(ErrorKind::AlreadyDecided, format!("the call was decided before: {first}"))
+                .with("decision", first)
+        }
+        Failure::CallTimeout { server, key, after } => ErrorObject::new(
+            ErrorKind::DeadlineExceeded,
+            format!(
+                "server {server} has not answered in {} ms ({key}), and the call was cancelled there",
+                milliseconds(after)
+            ),
+        )
+        .with("server", names::server(&server))
+        .with("timeout", key)
+        .with("timeout_ms", milliseconds(after)),
         Failure::ServerError(error) => {
             let told: serde_json::Value = serde_json::from_str(error.get()).unwrap_or_default();
             let message = told["message"].as_str().unwrap_or("it gave no message").to_owned();

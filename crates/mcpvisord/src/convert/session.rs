@@ -26,6 +26,8 @@ pub(crate) fn session(view: &SessionView) -> results::Session {
         idle_ms: view.idle_for.map(milliseconds),
         idle_limit_ms: view.idle.map(milliseconds),
         parks: view.parks,
+        queued: view.queued.map(count),
+        held: view.held.map(count),
         containment: containment(view.containment),
         servers: view.servers.iter().map(|one| or_parked(server(one), view.parked)).collect(),
         failure: view.certificate.as_ref().and_then(|report| report.failure.as_ref()).map(start_failure),
@@ -70,6 +72,7 @@ pub(crate) fn server(view: &ServerView) -> results::Server {
         protocol: view.protocol.clone(),
         tools: view.tools.map(count),
         in_flight: view.in_flight.map(count),
+        queued: view.queued.map(count),
         last_error: view.last_error.clone(),
         waits_for: view.waits_for.as_ref().map(|waits| results::WaitsFor {
             what: waits.what.clone().into_owned(),

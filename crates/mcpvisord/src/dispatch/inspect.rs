@@ -6,7 +6,11 @@ use mcpvisor_control::{ErrorObject, params, results};
 use mcpvisor_lifecycle::Uid;
 
 /// Whose: one user's, or everyone's.
-fn whose(context: &Context, user: Option<u32>, all_users: bool) -> Result<Option<Uid>, ErrorObject> {
+pub(super) fn whose(
+    context: &Context,
+    user: Option<u32>,
+    all_users: bool,
+) -> Result<Option<Uid>, ErrorObject> {
     if all_users {
         context.daemon.rights().everyone(&context.peer)?;
         return Ok(None);

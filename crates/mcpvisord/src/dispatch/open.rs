@@ -106,6 +106,7 @@ async fn prepare(
         origin: resolved.origin,
         drain: resolved.drain,
         prefix: resolved.prefix,
+        policy: resolved.policy,
         direct,
         if_closing: match params.if_closing {
             WireIfClosing::Wait => IfClosing::Wait,

@@ -4,6 +4,7 @@ use super::target;
 use crate::connection::Context;
 use crate::convert;
 use mcpvisor_control::{ErrorKind, ErrorObject, params, results};
+use mcpvisor_supervisor::Call;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
@@ -27,7 +28,11 @@ pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<B
     let server = params.server.as_ref().map(convert::server_name);
     let deadline = context.deadline(params.deadline_ms);
     let supervisor = &context.daemon.supervisor;
-    let call = |hear| supervisor.call(target, server, params.tool, params.arguments, deadline, hear);
+    let caller = context.peer.pid;
+    let call = |progress| {
+        let (tool, arguments) = (params.tool, params.arguments);
+        supervisor.call(target, Call { caller, server, tool, arguments, deadline, progress })
+    };
     let result = if params.progress {
         let progress = Arc::new(Progress::default());
         progress.told_beside(&context, call(Some(progress.ear()))).await

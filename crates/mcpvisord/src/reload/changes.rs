@@ -29,7 +29,19 @@ pub(super) fn between(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) 
         socket_mode,
         log_level,
     } = daemon;
-    let Timeouts { start, drain, stdin_grace, term_grace, kill_wait, idle, pin } = timeouts;
+    let Timeouts {
+        start,
+        drain,
+        stdin_grace,
+        term_grace,
+        kill_wait,
+        idle,
+        pin,
+        queue_timeout,
+        call_timeout,
+        call_timeout_max,
+        approval_timeout,
+    } = timeouts;
     let (to, at) = (&new.daemon, &new.timeouts);
     let live = [
         ("daemon.max_sessions", *max_sessions != to.max_sessions),
@@ -62,6 +74,10 @@ pub(super) fn between(old: &Config, new: &Config) -> (Vec<String>, Vec<String>) 
         ("hooks", *hooks != new.hooks),
         ("timeouts.idle", *idle != at.idle),
         ("timeouts.pin", *pin != at.pin),
+        ("timeouts.queue_timeout", *queue_timeout != at.queue_timeout),
+        ("timeouts.call_timeout", *call_timeout != at.call_timeout),
+        ("timeouts.call_timeout_max", *call_timeout_max != at.call_timeout_max),
+        ("timeouts.approval_timeout", *approval_timeout != at.approval_timeout),
     ];
     let fixed = [
         ("daemon.containment", *containment != to.containment),

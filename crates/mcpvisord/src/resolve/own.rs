@@ -116,6 +116,7 @@ pub(super) fn spec(
         memory_max: definition.limits.and_then(|limits| limits.memory_bytes),
         pids_max: definition.limits.and_then(|limits| limits.processes),
         max_in_flight: None,
+        calls: timeouts.calls(None),
         era: EraChoice::Auto,
         mode: match (direct, exclusive) {
             (true, _) => Mode::Direct,

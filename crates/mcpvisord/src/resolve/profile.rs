@@ -112,6 +112,7 @@ fn spec(
         memory_max: server.memory,
         pids_max: server.processes,
         max_in_flight: server.max_in_flight,
+        calls: server.timeouts.calls(server.max_queued),
         mode: server.mode,
         era: server.era,
         required: server.required,

@@ -346,3 +346,18 @@ fn g42_unknown_messages_pass() {
         r#"{"jsonrpc":"2.0","id":"mcpvisor-2","method":"tools/call","params":[1,{"progressToken":2}]}"#
     );
 }
+
+/// Parameters with a member twice keep their progress token: the last counts, for where the call goes as well.
+#[test]
+fn a_member_twice_costs_no_progress() {
+    let mut world = begun();
+    let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","uri":1,"uri":2,"_meta":{"progressToken":"a","progressToken":"b"}}}"#;
+    assert!(world.client(line).is_empty());
+    let wrote = world.wrote(0);
+    let ours = json(only(&wrote))["id"].as_str().unwrap().to_owned();
+    assert!(only(&wrote).contains(&format!(r#""progressToken":"a","progressToken":"{ours}""#)), "{wrote:?}");
+    let progress = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progress":1,"progressToken":"{ours}"}}}}"#
+    );
+    assert_eq!(only(&world.server(0, &progress)), progress.replace(&ours, "b"));
+}

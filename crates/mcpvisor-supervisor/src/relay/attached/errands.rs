@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long a server may take to list what it has, before it is left out.
+/// How long one of several servers may take to list what it has, or to take a level of the log, before it is left out.
 const LISTING: Duration = Duration::from_secs(10);
 
 /// The catalogues of the lists as they were when they were made.
@@ -35,7 +35,9 @@ impl Attached {
         if let Errand::Find { wanted, at, forward } = &errand
             && let Some(found) = self.known(wanted)
         {
-            self.found(call, wanted, found, at.clone(), forward, touched);
+            if let Some((face, forward)) = self.found(call, wanted, found, at.clone(), forward) {
+                self.pass_on(call, face, forward, touched);
+            }
             return;
         }
         if let Errand::Listen(forward) = &errand {
@@ -50,9 +52,9 @@ impl Attached {
                 Errand::List(kind, after) => client.list(call, kind, after.as_deref()).await,
                 Errand::Find { wanted, at, forward } => match client.find(&wanted).await {
                     Ok(found) => {
-                        let mut touched = Vec::new();
-                        client.found(call, &wanted, found, at, &forward, &mut touched);
-                        client.flush_servers(&mut touched);
+                        if let Some((face, forward)) = client.found(call, &wanted, found, at, &forward) {
+                            client.pass_on_here(call, face, forward).await;
+                        }
                     }
                     Err(error) => client.errand_refused(call, &error),
                 },
@@ -235,27 +237,25 @@ impl Attached {
         }
     }
 
-    /// Passes the call on to whose it is, under its name there.
-    fn found(
-        self: &Arc<Self>,
+    /// Whose the call is, and the same under its name there. None where it is nobody's, which its caller has been told then.
+    fn found<'a>(
+        &self,
         call: CallKey,
         wanted: &Wanted,
         found: Found,
         at: Option<Span>,
-        forward: &Forward<'_>,
-        touched: &mut Vec<Connection>,
-    ) {
+        forward: &Forward<'a>,
+    ) -> Option<(usize, Forward<'a>)> {
         let (face, name) = match found {
             Found::At(face, name) => (face, name),
             Found::Nothing(names) => {
                 let ended = self.endpoint().not_found(call, wanted, &names);
                 self.finish(ended);
-                return;
+                return None;
             }
         };
         let renamed = at.zip(name).map(|(at, name)| (at, outgoing::quoted(&name).into_boxed_slice()));
-        let forward = Forward { rename: renamed, ..forward.clone() };
-        self.ask(call, face, &forward, touched);
+        Some((face, Forward { rename: renamed, ..forward.clone() }))
     }
 
     async fn set_level(&self, call: CallKey, forward: &Forward<'_>) {
@@ -267,7 +267,11 @@ impl Attached {
         for (_, connection) in self.usable() {
             if connection.negotiated().is_some_and(|known| known.offers.logging) {
                 let params = params.clone();
-                asked.spawn(async move { connection.ask("logging/setLevel", &params).await });
+                asked.spawn(async move {
+                    let set = connection.ask("logging/setLevel", &params);
+                    // One that does not answer is left out, as of a list.
+                    tokio::time::timeout(LISTING, set).await.unwrap_or(Err(CallError::Slow))
+                });
             }
         }
         let mut refusal = None;

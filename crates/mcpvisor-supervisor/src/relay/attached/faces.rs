@@ -66,6 +66,13 @@ impl Attached {
         faces.iter().position(|seen| seen.as_ref().is_some_and(is_it))
     }
 
+    /// The number of this server, which had that one; else of the one that stands in its place.
+    pub(super) fn still(&self, face: usize, server: &Arc<ServerRecord>) -> Option<usize> {
+        let is_it = |seen: &Seen| !seen.left && Arc::ptr_eq(&seen.record, server);
+        let same = lock(&self.faces).get(face).is_some_and(|seen| seen.as_ref().is_some_and(is_it));
+        if same { Some(face) } else { self.face_named(server.spec.name.as_str()) }
+    }
+
     pub(super) fn face_named(&self, name: &str) -> Option<usize> {
         let is_it = |seen: &Seen| !seen.left && seen.record.spec.name.as_str() == name;
         lock(&self.faces).iter().position(|seen| seen.as_ref().is_some_and(is_it))

@@ -68,6 +68,10 @@ pub(super) async fn run(client: Arc<Attached>, slot: Slot, source: Source, most_
         }
     }
     drop(end);
+    if client.out.was_cut() {
+        // Not the client has ended this.
+        client.client_first.get_or_init(|| false);
+    }
     let (todo, permits) = client.endpoint().client_lost();
     // A call that nobody waits for any more counts as cancelled.
     drop(permits);

@@ -30,7 +30,7 @@ async fn arguments_are_passed_as_they_are() {
     let (connection, mut server) = ready().await;
     let arguments = RawValue::from_string("{\n\"n\": 1.10 }".to_owned()).unwrap();
     let mut arguments = Some(arguments);
-    let call = connection.call_tool("t", &mut arguments, None);
+    let call = connection.call_tool(OWN, "t", &mut arguments, None);
     let serve = async {
         let line = server.line().await.unwrap();
         assert!(line.contains("\"arguments\":{ \"n\": 1.10 }"), "{line}");
@@ -171,12 +171,15 @@ async fn tiny_and_merged_writes() {
 
 #[tokio::test]
 async fn the_calls_that_wait_are_bounded() {
-    let (connection, mut server) =
-        ready_with(ConnectionOptions { max_pending: 2, ..Default::default() }).await;
+    let (connection, mut server) = ready_with(ConnectionOptions {
+        calls: CallLimits { max_in_flight: 2, max_queued: 0, ..usual() },
+        ..Default::default()
+    })
+    .await;
     let calls = [spawn_call(&connection, "t"), spawn_call(&connection, "t")];
     let id = server.expect("tools/call").await;
     server.expect("tools/call").await;
-    assert!(matches!(connection.call_tool("t", &mut None, None).await, Err(CallError::Overloaded)));
+    assert!(matches!(connection.call_tool(OWN, "t", &mut None, None).await, Err(CallError::QueueFull(_))));
     server.answer(&id, json!(1)).await;
     until(|| connection.stats().in_flight == 1).await;
     let third = spawn_call(&connection, "t");

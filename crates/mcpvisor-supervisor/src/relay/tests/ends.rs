@@ -30,7 +30,7 @@ async fn settling_cancels_and_fails_what_is_pending() {
         assert_eq!(cancelled["params"]["reason"], "the session is being closed");
     }
     assert_eq!(connection.settle("again"), 0);
-    assert!(matches!(connection.call_tool("t", &mut None, None).await, Err(CallError::Settled(_))));
+    assert!(matches!(connection.call_tool(OWN, "t", &mut None, None).await, Err(CallError::Settled(_))));
     assert!(matches!(connection.items(ListKind::Tools).await, Err(CallError::Settled(_))));
     connection.close_stdin();
     assert_eq!(server.line().await, None);
@@ -50,7 +50,7 @@ async fn the_end_of_the_output_is_the_end() {
         assert!(matches!(soon(call).await.unwrap(), Err(CallError::ServerExited)));
     }
     until(|| ended.load(std::sync::atomic::Ordering::SeqCst) == 1).await;
-    assert!(matches!(connection.call_tool("t", &mut None, None).await, Err(CallError::ServerExited)));
+    assert!(matches!(connection.call_tool(OWN, "t", &mut None, None).await, Err(CallError::ServerExited)));
     assert_eq!((connection.stats().torn_bytes, connection.stats().in_flight), (40, 0));
     connection.end();
     connection.end();
@@ -111,7 +111,7 @@ async fn a_server_that_closed_its_input_answers_what_it_has_read() {
 }
 
 async fn until_exited(connection: &Connection) {
-    let outcome = soon(connection.call_tool("t", &mut None, None)).await;
+    let outcome = soon(connection.call_tool(OWN, "t", &mut None, None)).await;
     assert!(matches!(outcome, Err(CallError::ServerExited)), "{outcome:?}");
 }
 
@@ -124,11 +124,11 @@ async fn closing_the_input_flushes_but_does_not_wait() {
         let big = RawValue::from_string(format!("\"{}\"", "x".repeat(1 << 20))).unwrap();
         let call = tokio::spawn({
             let connection = connection.clone();
-            async move { connection.call_tool("t", &mut Some(big), None).await }
+            async move { connection.call_tool(OWN, "t", &mut Some(big), None).await }
         });
         until(|| connection.stats().in_flight == 1).await;
         connection.close_stdin();
-        assert!(matches!(connection.call_tool("t", &mut None, None).await, Err(CallError::Settled(_))));
+        assert!(matches!(connection.call_tool(OWN, "t", &mut None, None).await, Err(CallError::Settled(_))));
         if reads {
             let id = server.expect("tools/call").await;
             assert_eq!(server.line().await, None);

@@ -37,7 +37,9 @@ async fn a_server_that_does_not_read_overloads_itself_alone() {
         loop {
             let connection = stuck.clone();
             let call =
-                tokio::spawn(async move { connection.call_tool("t", &mut Some(argument()), None).await });
+                tokio::spawn(
+                    async move { connection.call_tool(OWN, "t", &mut Some(argument()), None).await },
+                );
             tokio::task::yield_now().await;
             tokio::time::sleep(Duration::from_millis(1)).await;
             if call.is_finished() {
@@ -76,14 +78,14 @@ async fn a_call_given_up_before_it_was_written_is_taken_back() {
     let big = RawValue::from_string(format!("\"{}\"", "x".repeat(1 << 20))).unwrap();
     let blocking = tokio::spawn({
         let connection = connection.clone();
-        async move { connection.call_tool("first", &mut Some(big), None).await }
+        async move { connection.call_tool(OWN, "first", &mut Some(big), None).await }
     });
     until(|| connection.stats().in_flight == 1).await;
     for _ in 0..5000 {
         let mut none = None;
         tokio::select! {
             biased;
-            outcome = connection.call_tool("never", &mut none, None) => panic!("{outcome:?}"),
+            outcome = connection.call_tool(OWN, "never", &mut none, None) => panic!("{outcome:?}"),
             () = std::future::ready(()) => {}
         }
     }
@@ -117,12 +119,13 @@ async fn answers_to_a_server_that_does_not_read_are_bounded() {
 /// Many calls at once through one connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_calls_at_once() {
-    let (connection, mut server) = ready().await;
+    let calls = CallLimits { max_in_flight: 1000, ..usual() };
+    let (connection, mut server) = ready_with(ConnectionOptions { calls, ..Default::default() }).await;
     let calls: Vec<_> = (0..1000)
         .map(|n| {
             let connection = connection.clone();
             let arguments = RawValue::from_string(n.to_string()).unwrap();
-            tokio::spawn(async move { (n, connection.call_tool("t", &mut Some(arguments), None).await) })
+            tokio::spawn(async move { (n, connection.call_tool(OWN, "t", &mut Some(arguments), None).await) })
         })
         .collect();
     let mut messages = Vec::new();

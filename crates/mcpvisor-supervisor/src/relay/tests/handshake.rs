@@ -3,7 +3,7 @@ use super::*;
 #[tokio::test]
 async fn a_legacy_server() {
     let (connection, mut server) = connect();
-    assert!(matches!(connection.call_tool("t", &mut None, None).await, Err(CallError::NotReady)));
+    assert!(matches!(connection.call_tool(OWN, "t", &mut None, None).await, Err(CallError::NotReady)));
     assert!(matches!(connection.items(ListKind::Tools).await, Err(CallError::NotReady)));
     let (outcome, ()) = soon(async { tokio::join!(connection.handshake(), server.shake_hands()) }).await;
     for agreed in [outcome, soon(connection.handshake()).await] {
@@ -52,7 +52,7 @@ async fn a_refusal_and_an_odd_version() {
     let (outcome, ()) = soon(async { tokio::join!(connection.handshake(), serve) }).await;
     let text = outcome.unwrap_err().to_string();
     assert!(text.contains("1999-01-01") && text.contains("2025-11-25"), "{text}");
-    assert!(matches!(connection.call_tool("t", &mut None, None).await, Err(CallError::NotReady)));
+    assert!(matches!(connection.call_tool(OWN, "t", &mut None, None).await, Err(CallError::NotReady)));
     connection.end();
 }
 
@@ -77,7 +77,7 @@ async fn it_fails_when_the_server_ends_or_the_start_is_given_up() {
     server.answer(&id, json!({"protocolVersion":"2025-11-25"})).await;
     server.expect("notifications/initialized").await;
     assert!(matches!(connection.handshake().await, Err(HandshakeError::Settled(_))));
-    assert!(matches!(connection.call_tool("t", &mut None, None).await, Err(CallError::Settled(_))));
+    assert!(matches!(connection.call_tool(OWN, "t", &mut None, None).await, Err(CallError::Settled(_))));
     connection.end();
 }
 

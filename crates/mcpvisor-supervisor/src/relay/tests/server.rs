@@ -8,14 +8,18 @@ pub(super) fn pipe() -> (OwnedFd, OwnedFd) {
     pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap()
 }
 
-pub(super) struct FakeServer {
+pub(in crate::relay) struct FakeServer {
     pub(super) input: BufReader<pipe::Receiver>,
     pub(super) output: pipe::Sender,
     /// How often `on_end` was called.
     pub(super) ended: Arc<AtomicUsize>,
 }
 
-pub(super) fn connect_with(options: ConnectionOptions) -> (Connection, FakeServer) {
+pub(in crate::relay) fn connect_in(
+    options: ConnectionOptions,
+    slot: Slot,
+    frames: FrameLog,
+) -> (Connection, FakeServer) {
     let ((input, stdin), (stdout, output)) = (pipe(), pipe());
     let ended = Arc::new(AtomicUsize::new(0));
     let server = FakeServer {
@@ -26,14 +30,18 @@ pub(super) fn connect_with(options: ConnectionOptions) -> (Connection, FakeServe
     let on_end = Box::new(move || {
         ended.fetch_add(1, Ordering::SeqCst);
     });
-    (Connection::start(stdin, stdout, options, Slot::default(), FrameLog::default(), on_end).unwrap(), server)
+    (Connection::start(stdin, stdout, options, slot, frames, on_end).unwrap(), server)
+}
+
+pub(super) fn connect_with(options: ConnectionOptions) -> (Connection, FakeServer) {
+    connect_in(options, Slot::default(), FrameLog::default())
 }
 
 pub(super) fn connect() -> (Connection, FakeServer) {
     connect_with(ConnectionOptions::default())
 }
 
-pub(super) async fn ready_with(options: ConnectionOptions) -> (Connection, FakeServer) {
+pub(in crate::relay) async fn ready_with(options: ConnectionOptions) -> (Connection, FakeServer) {
     let (connection, mut server) = connect_with(options);
     let (outcome, ()) = soon(async { tokio::join!(connection.handshake(), server.shake_hands()) }).await;
     assert_eq!(&*outcome.unwrap().protocol, "2025-11-25");
@@ -52,18 +60,18 @@ impl FakeServer {
         (count > 0).then_some(line)
     }
 
-    pub(super) async fn next(&mut self) -> Value {
+    pub(in crate::relay) async fn next(&mut self) -> Value {
         serde_json::from_str(&self.line().await.expect("the input should go on")).unwrap()
     }
 
     /// The id of the next message, which must be this request.
-    pub(super) async fn expect(&mut self, method: &str) -> Value {
+    pub(in crate::relay) async fn expect(&mut self, method: &str) -> Value {
         let message = self.next().await;
         assert_eq!(message["method"], method, "{message}");
         message["id"].clone()
     }
 
-    pub(super) async fn shake_hands(&mut self) {
+    pub(in crate::relay) async fn shake_hands(&mut self) {
         let id = self.expect("initialize").await;
         let result = json!({"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}});
         self.answer(&id, result).await;
@@ -78,7 +86,7 @@ impl FakeServer {
         self.write(format!("{message}\n").as_bytes()).await;
     }
 
-    pub(super) async fn answer(&mut self, id: &Value, result: Value) {
+    pub(in crate::relay) async fn answer(&mut self, id: &Value, result: Value) {
         self.say(&json!({"jsonrpc":"2.0","id":id,"result":result})).await;
     }
 

@@ -193,9 +193,15 @@ async fn g11_g19_what_is_pending_at_the_settlement() {
     client.say(&json!({"jsonrpc": "2.0", "id": "found", "method": "resources/read", "params": {"uri": "file:///a"}})).await;
     client.say(&json!({"jsonrpc": "2.0", "id": "level", "method": "logging/setLevel", "params": {"level": "debug"}})).await;
     world.servers[0].say(&json!({"jsonrpc": "2.0", "id": 7, "method": "roots/list"})).await;
-    assert_eq!(client.next().await["method"], "roots/list");
+    let asked = client.next().await;
+    assert_eq!(asked["method"], "roots/list");
     until(|| world.record.gate.in_flight() == 4).await;
     settle(&world.record);
+    let cancelled = client.next().await;
+    assert_eq!(
+        (&cancelled["method"], &cancelled["params"]["requestId"]),
+        (&json!("notifications/cancelled"), &asked["id"])
+    );
     let mut ids = Vec::new();
     for _ in 0..4 {
         let answer = client.next().await;
@@ -208,7 +214,7 @@ async fn g11_g19_what_is_pending_at_the_settlement() {
     client.say(&call("late", "x")).await;
     assert_eq!(kind(&client.next().await), "session_closing");
     let mut heard = Vec::new();
-    while !(heard.iter().any(|m: &Value| m["id"] == json!(7) && kind(m) == "cancelled")
+    while !(heard.iter().any(|m: &Value| m["id"] == json!(7) && kind(m) == "session_closing")
         && heard
             .iter()
             .any(|m: &Value| m["method"] == "notifications/cancelled" && m["params"]["requestId"] == id))
@@ -217,7 +223,7 @@ async fn g11_g19_what_is_pending_at_the_settlement() {
     }
     // What a server asks now has its answer at once.
     world.servers[0].say(&json!({"jsonrpc": "2.0", "id": 8, "method": "roots/list"})).await;
-    let answered = |m: &Value| m["id"] == json!(8) && kind(m) == "cancelled";
+    let answered = |m: &Value| m["id"] == json!(8) && kind(m) == "session_closing";
     loop {
         if answered(&world.servers[0].next().await) {
             break;

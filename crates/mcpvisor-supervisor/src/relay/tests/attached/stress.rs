@@ -180,7 +180,7 @@ fn g11_servers_die_while_clients_flood() {
                 if let Some(connection) = other.servers()[1].connection() {
                     let _ = tokio::time::timeout(
                         Duration::from_secs(5),
-                        connection.call_tool("quiet", &mut None, None),
+                        connection.call_tool(OWN, "quiet", &mut None, None),
                     )
                     .await;
                 }

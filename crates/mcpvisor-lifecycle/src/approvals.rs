@@ -1,0 +1,129 @@
+//! Tool calls of one session that are held for a person: each is decided exactly once.
+//!
+//! A held call ends by the first of these: it is approved or denied, its time is over, its caller gives up, its session is being closed. What
+//! comes later changes nothing, and is told what came first. There is no time in here: who holds a call says when its time is over.
+use std::collections::{BTreeSet, VecDeque};
+
+/// The most calls of one session that are held at once.
+pub const MOST_HELD: usize = 256;
+/// The most decisions that are remembered, to be told to who decides again.
+pub const MOST_REMEMBERED: usize = 256;
+
+/// The number of a held call among those of its session; the first is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldNumber(pub u64);
+
+/// What became of a held call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// It goes on.
+    Approved,
+    /// A person said no.
+    Denied,
+    /// Nobody decided in time, which is a no.
+    TimedOut,
+    /// Its caller gave up, or is gone.
+    Withdrawn,
+    /// Its session is being closed.
+    Closed,
+}
+
+impl Verdict {
+    /// As it is told: `approved`, `denied`, `timed_out`, `withdrawn`, `closed`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::TimedOut => "timed_out",
+            Self::Withdrawn => "withdrawn",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// Why a call is not held, and must not go on either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotHeld {
+    /// The session is being closed.
+    Closed,
+    /// So many are held already.
+    Full(usize),
+}
+
+/// How a decision went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decided {
+    /// It is the first, and stands.
+    Now,
+    /// This one came before it, and stands.
+    Before(Verdict),
+    /// There is no such call, or its decision is forgotten.
+    Unknown,
+}
+
+/// The machine: inputs are [`Approvals::hold`], [`Approvals::decide`] and [`Approvals::close`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Approvals {
+    last: u64,
+    held: BTreeSet<HoldNumber>,
+    decided: VecDeque<(HoldNumber, Verdict)>,
+    closed: bool,
+}
+
+impl Approvals {
+    /// Holds a call.
+    ///
+    /// # Errors
+    /// Once the session is being closed, and where too many are held.
+    pub fn hold(&mut self) -> Result<HoldNumber, NotHeld> {
+        if self.closed {
+            return Err(NotHeld::Closed);
+        }
+        if self.held.len() >= MOST_HELD {
+            return Err(NotHeld::Full(self.held.len()));
+        }
+        self.last += 1;
+        let number = HoldNumber(self.last);
+        self.held.insert(number);
+        Ok(number)
+    }
+
+    /// Decides a held call, whoever decides: only the first verdict stands.
+    pub fn decide(&mut self, number: HoldNumber, verdict: Verdict) -> Decided {
+        if self.held.remove(&number) {
+            self.remember(number, verdict);
+            return Decided::Now;
+        }
+        match self.decided.iter().find(|(known, _)| *known == number) {
+            Some((_, first)) => Decided::Before(*first),
+            None => Decided::Unknown,
+        }
+    }
+
+    /// The session is being closed: nothing is held any more, now or later. Those that were, oldest first.
+    pub fn close(&mut self) -> Vec<HoldNumber> {
+        self.closed = true;
+        let held: Vec<HoldNumber> = std::mem::take(&mut self.held).into_iter().collect();
+        for number in &held {
+            self.remember(*number, Verdict::Closed);
+        }
+        held
+    }
+
+    /// How many are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn remember(&mut self, number: HoldNumber, verdict: Verdict) {
+        if self.decided.len() == MOST_REMEMBERED {
+            self.decided.pop_front();
+        }
+        self.decided.push_back((number, verdict));
+    }
+}
+
+#[cfg(test)]
+mod tests;
