@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 const TARGETS: [(&str, u64); 5] =
     [("framing", 35), ("envelope", 40), ("negotiation", 14), ("relay", 5), ("shared", 6)];
 const EXECUTIONS: u64 = 100_000_000;
+/// Names inputs that once broke something.
+const BROKE: &str = "broke-";
 /// The coverage that libFuzzer goes by; these are options of LLVM that a stable compiler passes on.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -14,8 +16,8 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 /// An input that takes longer is a hang, in seconds; one for which more is held, or taken at once, is a leak, in MiB.
 const LIMITS: [&str; 4] = ["-timeout=10", "-rss_limit_mb=2048", "-malloc_limit_mb=256", "-max_len=4096"];
 
-/// Runs every target, two at a time, with a hundred million executions together or as many as are named; then adds what was found
-/// to be interesting to the corpus.
+/// Runs every target, two at a time, with a hundred million executions together or as many as are named; then makes the corpus
+/// anew of what was found to be interesting.
 ///
 /// # Errors
 /// Where an input breaks a property; it is left in the target folder, and named.
@@ -102,13 +104,28 @@ fn search(fuzzer: &Path, target: &str, runs: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds to the corpus what reaches code that it did not reach.
+/// Makes the corpus the fewest inputs that reach all code which any input that is known reaches; those that once broke something stay.
 fn merge(fuzzer: &Path, target: &str) -> Result<(), String> {
+    let fewest = crate::target().join("fuzz/fewest").join(target);
+    let failed = |error: std::io::Error| format!("the corpus of {target}: {error}");
+    if fewest.exists() {
+        std::fs::remove_dir_all(&fewest).map_err(failed)?;
+    }
+    std::fs::create_dir_all(&fewest).map_err(failed)?;
+    let corpus = corpus(target);
     let mut command = libfuzzer(fuzzer, target);
-    command
-        .arg("-merge=1")
-        .args([corpus(target), found(target)?])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    run(command)
+    command.args(["-set_cover_merge=1", "-use_counters=0"]).args([&fewest, &corpus, &found(target)?]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    run(command)?;
+    for entry in std::fs::read_dir(&corpus).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(BROKE)) {
+            std::fs::remove_file(path).map_err(failed)?;
+        }
+    }
+    for entry in std::fs::read_dir(&fewest).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        std::fs::copy(entry.path(), corpus.join(entry.file_name())).map_err(failed)?;
+    }
+    Ok(())
 }
