@@ -2,6 +2,7 @@
 //!
 //! How the guards of these tests were seen to fail: see the seeded bugs `G26AddOutlivesTheClose` and `G29RestartLeavesTheTree` in the machines.
 mod profiles;
+mod retried;
 
 use crate::frozen::Freezer;
 use crate::support::{assert_closed, close, main_pid, on_both};

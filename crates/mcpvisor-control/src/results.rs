@@ -105,12 +105,12 @@ pub struct Reloaded {
     /// What has changed and holds only after the daemon's restart.
     #[serde(default)]
     pub needs_restart: Vec<String>,
-    /// What was done in the sessions that were opened from profiles which have changed.
+    /// What was done in the sessions that were opened from profiles which have changed, and in those that differed from their profiles.
     #[serde(default)]
     pub sessions: Vec<ReloadedSession>,
 }
 
-/// A session whose profile has changed.
+/// A session whose profile has changed, or that differed from it.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ReloadedSession {
     /// Its key.

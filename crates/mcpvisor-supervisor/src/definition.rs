@@ -57,8 +57,10 @@ impl Whole<'_> {
     }
 }
 
-/// A digest of everything that makes a server what it is.
-pub(crate) fn server(server: &ServerSpec) -> u64 {
+/// A digest of everything that makes a server what it is: two definitions with the same one mean the same server. It holds in this
+/// process alone.
+#[must_use]
+pub fn server(server: &ServerSpec) -> u64 {
     let mut hash = DefaultHasher::new();
     server.name.hash(&mut hash);
     program(server, &mut hash);
@@ -68,16 +70,11 @@ pub(crate) fn server(server: &ServerSpec) -> u64 {
     }
     (server.memory_max, server.pids_max, server.max_in_flight, server.calls).hash(&mut hash);
     (server.mode, server.era, server.required, server.significant, server.restart).hash(&mut hash);
-    (server.restart_intensity, server.restart_period, server.start, server.max_line).hash(&mut hash);
+    // Not the longest line: that is the daemon's matter, and nobody asks for one.
+    (server.restart_intensity, server.restart_period, server.start).hash(&mut hash);
     (&server.health, &server.stop_command).hash(&mut hash);
     (server.stdin_grace, server.term_grace, server.kill_wait).hash(&mut hash);
     hash.finish()
-}
-
-/// Whether two definitions mean the same server.
-#[must_use]
-pub fn is_same_server(one: &ServerSpec, other: &ServerSpec) -> bool {
-    server(one) == server(other)
 }
 
 /// A digest of the program that a server is: two with the same one start and speak alike, whatever they are called and however they

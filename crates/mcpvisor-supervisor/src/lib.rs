@@ -30,7 +30,7 @@ mod stderr_log;
 mod supervisor;
 
 pub use api::*;
-pub use definition::{is_same_server, is_volatile};
+pub use definition::{is_volatile, server as definition_of};
 pub use events::{Event, EventKind, EventLimits, EventStream, Field, Fields, Subject, Told};
 pub use hooks::{Hook, HookSet, Render};
 pub use mcpvisor_lifecycle::session::{IdleLimit, Limits, OnIdle};
@@ -39,7 +39,7 @@ pub use mcpvisor_mcp::catalogue::Prefix;
 pub use mcpvisor_mcp::hold::{BadPattern, Pattern};
 pub use repeats::{Done, Gone, NoAnswer, Repeat, Repeats, Undo};
 pub use supervisor::{
-    AttachStreams, Attachable, Attachment, Call, EventsWanted, Profiled, Progress, Supervisor,
+    AttachStreams, Attachable, Attachment, Call, EventsWanted, Given, Profiled, Progress, Supervisor,
 };
 
 #[cfg(test)]

@@ -64,6 +64,9 @@ pub(crate) struct SessionRecord {
     pub(crate) roster: Roster,
     /// What it was made from.
     pub(crate) origin: Option<Arc<Origin>>,
+    /// The servers that come from there, with the digests of the definitions by which they were last brought here. Written by one
+    /// reload at a time.
+    given: Mutex<Vec<(ServerName, u64)>>,
     /// The digests of the servers that do not come from there.
     pub(crate) own_servers: Vec<u64>,
     /// How the names of its servers' tools and prompts are published.
@@ -114,8 +117,11 @@ impl SessionRecord {
     ) -> Self {
         let relayed = request.is_relayed();
         let origin = request.origin.take().map(Arc::new);
-        let given = origin.as_ref().map_or(0, |origin| origin.servers);
-        let own_servers = request.servers.iter().skip(given).map(definition::server).collect();
+        let (given, own) = request
+            .servers
+            .split_at(origin.as_ref().map_or(0, |origin| origin.servers.min(request.servers.len())));
+        let given = given.iter().map(|server| (server.name.clone(), definition::server(server))).collect();
+        let own_servers = own.iter().map(definition::server).collect();
         let quota = request.quota();
         let servers = std::mem::take(&mut request.servers);
         let servers = servers
@@ -139,6 +145,7 @@ impl SessionRecord {
             gate: Gate::default(),
             roster: Roster::new(servers.collect()),
             origin,
+            given: Mutex::new(given),
             own_servers,
             prefix: request.prefix,
             slot: Slot::new(request.policy.max_in_flight),
@@ -190,6 +197,7 @@ impl SessionRecord {
             gate: Gate::default(),
             roster: Roster::new(servers.collect()),
             origin: None,
+            given: Mutex::default(),
             own_servers: Vec::new(),
             prefix: Prefix::default(),
             slot: Slot::default(),
@@ -272,6 +280,10 @@ impl SessionRecord {
             let connection = server.any_connection();
             connection.iter().for_each(Connection::stop_waiting);
         }
+    }
+
+    pub(crate) fn given(&self) -> MutexGuard<'_, Vec<(ServerName, u64)>> {
+        lock(&self.given)
     }
 
     /// The relays of its exclusive servers that run.
@@ -385,8 +397,10 @@ pub(crate) struct ServerRecord {
     pub(crate) rank: usize,
     pub(crate) spec: ServerSpec,
     pub(crate) digest: SpecDigest,
-    /// How it is started: its actor takes it, so that what is remembered of an ended session is small.
-    launch: Mutex<Option<Box<ServerSpec>>>,
+    /// Of the whole definition.
+    pub(crate) definition: u64,
+    /// How it is started; none of one that is gone, so that what is remembered of an ended session is small.
+    launch: Mutex<Option<Arc<ServerSpec>>>,
     /// The stderr of its newest process; those who follow it hear of the next one, and of the session's end.
     pub(crate) stderr: watch::Sender<Option<StderrLog>>,
     /// What was last said to it and by it, all incarnations together.
@@ -440,7 +454,8 @@ pub(crate) struct ServerLive {
 impl ServerRecord {
     pub(crate) fn new(index: usize, rank: usize, mut spec: ServerSpec) -> Self {
         let digest = definition::spec(&spec);
-        let launch = Mutex::new(Some(Box::new(spec.clone())));
+        let definition = definition::server(&spec);
+        let launch = Mutex::new(Some(Arc::new(spec.clone())));
         (spec.args, spec.env, spec.limits) = (Vec::new(), Vec::new(), Vec::new());
         if let Some(command) = &mut spec.stop_command {
             command.args = Vec::new();
@@ -450,6 +465,7 @@ impl ServerRecord {
             rank,
             spec,
             digest,
+            definition,
             launch,
             stderr: watch::Sender::new(None),
             frames: FrameLog::default(),
@@ -490,14 +506,14 @@ impl ServerRecord {
         lock(&self.live)
     }
 
-    /// The whole definition, once.
-    pub(crate) fn take_launch(&self) -> Option<Box<ServerSpec>> {
-        lock(&self.launch).take()
+    /// The whole definition.
+    pub(crate) fn launch(&self) -> Option<Arc<ServerSpec>> {
+        lock(&self.launch).clone()
     }
 
     /// The session has ended: keeps the end of the stderr and nothing else that is large. Those who follow it hear of the end.
     pub(crate) fn shrink(&self) {
-        drop(self.take_launch());
+        drop(lock(&self.launch).take());
         self.frames.clear();
         let log = self.stderr.send_replace(None);
         let mut live = self.live();

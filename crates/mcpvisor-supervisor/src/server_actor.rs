@@ -110,7 +110,7 @@ pub(crate) struct Driver {
     /// Kills the stop command that runs.
     cut_command: Option<oneshot::Sender<()>>,
     span: tracing::Span,
-    spec: Box<ServerSpec>,
+    spec: Arc<ServerSpec>,
 }
 
 impl Actor for ServerActor {
@@ -125,7 +125,7 @@ impl Actor for ServerActor {
     ) -> Result<Driver, ActorProcessingErr> {
         let machine = Server::new(config(&arguments));
         let span = arguments.session.server_span(&arguments.record);
-        let spec = arguments.record.take_launch().ok_or("a server's definition was taken twice")?;
+        let spec = arguments.record.launch().ok_or("a server's definition is gone")?;
         Ok(Driver {
             machine,
             arguments,

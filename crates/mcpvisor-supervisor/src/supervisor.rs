@@ -11,7 +11,7 @@ mod profiled;
 pub use attach::{AttachStreams, Attachable, Attachment};
 pub use calls::{Call, Progress};
 pub use events::EventsWanted;
-pub use profiled::Profiled;
+pub use profiled::{Given, Profiled};
 
 use self::failure::{failure, lost};
 use crate::api::{

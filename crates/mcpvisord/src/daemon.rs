@@ -5,6 +5,7 @@ use crate::dispatch::Answers;
 use crate::hooks;
 use crate::reload::{ReloadError, Reloaded, Reloader};
 use crate::rights::Rights;
+use mcpvisor_lifecycle::SessionId;
 use mcpvisor_lifecycle::registry::Urgency;
 use mcpvisor_supervisor::Supervisor;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -108,6 +109,21 @@ impl Daemon {
             }
         };
         tokio::spawn(work).await.unwrap_or_else(|error| Err(ReloadError::Broke(error.to_string())))
+    }
+
+    /// A session was admitted whose definition comes from this configuration. Where a reload has replaced that meanwhile, it may not have seen
+    /// the session: it is brought to what its profile is now.
+    pub(crate) fn admitted(&self, session: SessionId, read: &Arc<Config>) {
+        // `read` is held: what is at its address is no later one.
+        if self.shared.reloader.is_none() || Arc::ptr_eq(read, &self.config()) {
+            return;
+        }
+        let daemon = self.clone();
+        tokio::spawn(async move {
+            if let Some(reloader) = &daemon.shared.reloader {
+                reloader.catch_up(&daemon, session).await;
+            }
+        });
     }
 
     /// Begins the end, or hurries it.

@@ -1,6 +1,7 @@
 //! Takes a changed configuration into use while the daemon runs. The new one is read and checked whole first: either all of it that
 //! can change takes effect, or nothing does, and every error is told at once, in the log and to whoever asked.
 mod changes;
+mod plan;
 mod sessions;
 
 use crate::config::{LoadError, Source};
@@ -8,6 +9,7 @@ use crate::daemon::Daemon;
 use crate::log::LevelHandle;
 use crate::systemd;
 use mcpvisor_control::{ErrorKind, ErrorObject, results};
+use mcpvisor_lifecycle::SessionId;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -85,6 +87,14 @@ impl Reloader {
             done.sessions = sessions::apply(daemon, &former, &daemon.config()).await;
         }
         result
+    }
+
+    /// Brings a session to the configuration that is in force, which is newer than the one it was opened by.
+    pub(super) async fn catch_up(&self, daemon: &Daemon, session: SessionId) {
+        let _turn = self.turn.lock().await;
+        if !daemon.is_ending() {
+            sessions::catch_up(daemon, session).await;
+        }
     }
 
     async fn replace(&self, daemon: &Daemon) -> Result<Reloaded, ReloadError> {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A configuration with servers of profile `p`: name, tool, what it answers, further lines.
-fn config(servers: &[(&str, &str, &str, &str)]) -> String {
+pub(super) fn config(servers: &[(&str, &str, &str, &str)]) -> String {
     let mut text = format!("{TIMEOUTS}\n");
     for (name, tool, mark, more) in servers {
         let words = server(&[tool]);
@@ -23,13 +23,17 @@ fn config(servers: &[(&str, &str, &str, &str)]) -> String {
     text
 }
 
-fn start(scene: &Arc<Scene>, containment: Containment, servers: &[(&str, &str, &str, &str)]) -> Daemon {
+pub(super) fn start(
+    scene: &Arc<Scene>,
+    containment: Containment,
+    servers: &[(&str, &str, &str, &str)],
+) -> Daemon {
     let daemon = Daemon::start(scene, &Setup::on(containment).config(&config(servers)));
     daemon.cli(&["open", "k", "--profile", "p"]).ok();
     daemon
 }
 
-fn change(daemon: &Daemon, servers: &[(&str, &str, &str, &str)]) {
+pub(super) fn change(daemon: &Daemon, servers: &[(&str, &str, &str, &str)]) {
     let mut text = fs::read_to_string(daemon.config()).expect("the configuration is ours");
     let daemon_part = text.find("[timeouts]").expect("it begins with the daemon's own keys");
     text.truncate(daemon_part);
@@ -37,7 +41,7 @@ fn change(daemon: &Daemon, servers: &[(&str, &str, &str, &str)]) {
 }
 
 /// What was done with each server of the one session.
-fn outcomes(told: &Value) -> Vec<(String, String)> {
+pub(super) fn outcomes(told: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().expect("a word").to_owned();
     let sessions = told["sessions"].as_array().unwrap_or_else(|| panic!("no sessions: {told:#}"));
     assert_eq!((sessions.len(), &sessions[0]["key"]), (1, &json!("k")), "{told:#}");
@@ -45,7 +49,7 @@ fn outcomes(told: &Value) -> Vec<(String, String)> {
     servers.map(|server| (text(&server["name"]), text(&server["outcome"]))).collect()
 }
 
-fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(super) fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(|(name, outcome)| ((*name).to_owned(), (*outcome).to_owned())).collect()
 }
 

@@ -158,6 +158,8 @@ words! {
         Added = "added",
         /// It is gone.
         Removed = "removed",
+        /// It was removed by hand, and its definition has not changed since: it stays away.
+        RemovedByHand = "removed_by_hand",
         /// It could not be changed.
         Failed = "failed",
     }

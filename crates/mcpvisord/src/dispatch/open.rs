@@ -1,6 +1,7 @@
 //! Opening a session.
 use super::queue;
 use super::repeat::{self, Asked, Worked};
+use crate::config::Config;
 use crate::connection::Context;
 use crate::convert;
 use crate::daemon::Daemon;
@@ -17,7 +18,7 @@ use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::{Generation, KeyRef, ProfileName, SessionId, SessionKey, Uid};
 use mcpvisor_process::Holder;
 use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OnIdle, OpenRequest, Opened, Undo};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -39,7 +40,7 @@ pub(super) async fn open(
     let (wait, lease, parent) = (params.wait, params.lease, params.parent.clone());
     let told = params.progress && params.queue_ms.is_some();
     let deadline = context.deadline(params.deadline_ms);
-    let mut request = prepare(&context, uid, params, descriptors, deadline).await?;
+    let (mut request, read) = prepare(&context, uid, params, descriptors, deadline).await?;
     let position = told.then(|| {
         let (sender, position) = watch::channel(0);
         request.position = Some(sender);
@@ -50,11 +51,14 @@ pub(super) async fn open(
     let opened = if wait {
         // Dropping this future, when the requester gives up or goes away, cancels the open.
         let opened = context.daemon.supervisor.open(request);
-        hold(&context, lease, wait, queue::told_beside(&context, position, opened).await)
+        hold(&context, lease, wait, &read, queue::told_beside(&context, position, opened).await)
     } else {
         // This one goes on without its requester, who may be gone before it is even admitted; its lease then ends at once.
         let worker = context.clone();
-        let work = async move { hold(&worker, lease, wait, worker.daemon.supervisor.open(request).await) };
+        let work = async move {
+            let opened = worker.daemon.supervisor.open(request).await;
+            hold(&worker, lease, wait, &read, opened)
+        };
         let opened = queue::told_beside(&context, position, tokio::spawn(work)).await;
         opened.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
     };
@@ -75,14 +79,14 @@ pub(super) async fn open(
     })
 }
 
-/// What is to be opened, with all variables resolved.
+/// What is to be opened, with all variables resolved, and by which configuration.
 async fn prepare(
     context: &Context,
     uid: Uid,
     params: SessionOpen,
     descriptors: Descriptors,
     deadline: Option<Instant>,
-) -> Result<OpenRequest, ErrorObject> {
+) -> Result<(OpenRequest, Arc<Config>), ErrorObject> {
     let (config, rights, peer) = (context.daemon.config(), context.daemon.rights(), &*context.peer);
     let holder = holder(&context.daemon, peer, params.lease)?;
     let direct = resolve::streams(&params, descriptors)?;
@@ -93,7 +97,7 @@ async fn prepare(
         Some(key) => convert::key_name(key),
         None => made_up()?,
     };
-    Ok(OpenRequest {
+    let request = OpenRequest {
         key: KeyRef { uid, key },
         tenant: params.tenant.as_ref().map(convert::tenant_name),
         parent: params.parent.as_ref().map(convert::key_name),
@@ -121,7 +125,8 @@ async fn prepare(
         lease: params.lease.to_string(),
         holder,
         limits,
-    })
+    };
+    Ok((request, config))
 }
 
 /// An open with an id: carried out once, by a task of its own, for whoever sends it.
@@ -159,12 +164,13 @@ async fn carry_out(
     deadline: Option<Instant>,
 ) -> Worked<results::Opened> {
     let (none, parent) = (Descriptors::default(), params.parent.clone());
-    let request = match prepare(context, uid, params, none, deadline).await {
+    let (request, read) = match prepare(context, uid, params, none, deadline).await {
         Ok(request) => request,
         Err(error) => return (Err(error), None),
     };
     let (key, wait) = (request.key.key.clone(), request.wait);
     let opened = context.daemon.supervisor.open(request).await;
+    caught_up(context, &read, &opened);
     let opened = opened.map_err(|failure| convert::open_error(failure, &key, parent.as_ref()));
     audit(context, &key, &opened);
     let undo = opened.as_ref().ok().filter(|opened| opened.created && wait).map(|opened| -> Undo {
@@ -201,8 +207,10 @@ fn hold(
     context: &Context,
     lease: Lease,
     wait: bool,
+    read: &Arc<Config>,
     opened: Result<Opened, Failure>,
 ) -> Result<Opened, Failure> {
+    caught_up(context, read, &opened);
     if let Ok(opened) = &opened
         && opened.created
     {
@@ -213,6 +221,16 @@ fn hold(
         }
     }
     opened
+}
+
+/// A reload that came while it was resolved, queued or admitted holds for it too.
+fn caught_up(context: &Context, read: &Arc<Config>, opened: &Result<Opened, Failure>) {
+    if let Ok(opened) = opened
+        && opened.created
+    {
+        let session = SessionId { uid: opened.session.owner, generation: opened.session.generation };
+        context.daemon.admitted(session, read);
+    }
 }
 
 /// The process of a lease, opened before anything is admitted: a number that another process gets later means nothing.

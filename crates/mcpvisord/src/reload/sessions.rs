@@ -1,30 +1,37 @@
-//! Live sessions whose profile has changed: servers that are the same stay as they are, others are replaced, added, removed.
+//! Live sessions that differ from what their profile is now: servers that are the same stay as they are, others are replaced, added, removed.
+use super::plan::{self, Has, Step};
 use crate::config::{Config, Replace};
 use crate::convert;
 use crate::daemon::Daemon;
 use crate::resolve;
 use mcpvisor_control::results::{Owner, ReloadOutcome, ReloadedServer, ReloadedSession};
 use mcpvisor_control::{ErrorObject, ServerName as WireServerName};
-use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::Mode;
-use mcpvisor_supervisor::{Failure, Profiled, ServerSpec, is_same_server};
+use mcpvisor_lifecycle::{ServerName, SessionId};
+use mcpvisor_supervisor::{Failure, Given, Profiled, ServerSpec, definition_of};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Brings every session of a changed profile to what its profile is now, side by side. A server that can't be changed leaves the others to go on.
+/// Brings every session to what its profile is now, side by side, and tells of those whose profile has changed or that differed from it. A server that
+/// can't be changed leaves the others to go on; the next reload tries it again.
 pub(super) async fn apply(daemon: &Daemon, old: &Arc<Config>, new: &Arc<Config>) -> Vec<ReloadedSession> {
     let mut work = JoinSet::new();
     for (place, session) in daemon.supervisor.profiled().into_iter().enumerate() {
         let profile = &session.origin.profile;
-        if old.profiles.get(profile) != new.profiles.get(profile) {
-            let (daemon, old, new) = (daemon.clone(), Arc::clone(old), Arc::clone(new));
-            work.spawn(async move { (place, Change { daemon, session }.apply(&old, &new).await) });
+        let has_changed = old.profiles.get(profile) != new.profiles.get(profile);
+        // That a profile is gone is told once.
+        if has_changed || new.profiles.contains_key(profile) {
+            let (daemon, new) = (daemon.clone(), Arc::clone(new));
+            work.spawn(async move {
+                let done = Change { daemon, session }.apply(&new).await;
+                (place, Some(done).filter(|done| has_changed || differed(done)))
+            });
         }
     }
     let mut done = Vec::new();
     while let Some(one) = work.join_next().await {
         match one {
-            Ok(one) => done.push(one),
+            Ok((place, one)) => done.extend(one.map(|one| (place, one))),
             Err(error) => tracing::error!(%error, "the change of a session broke"),
         }
     }
@@ -32,6 +39,22 @@ pub(super) async fn apply(daemon: &Daemon, old: &Arc<Config>, new: &Arc<Config>)
     let done: Vec<_> = done.into_iter().map(|(_, session)| session).collect();
     done.iter().for_each(tell);
     done
+}
+
+/// The same of one session that was opened as an older configuration said.
+pub(super) async fn catch_up(daemon: &Daemon, session: SessionId) {
+    let Some(session) = daemon.supervisor.profiled_session(session) else { return };
+    let done = Change { daemon: daemon.clone(), session }.apply(&daemon.config()).await;
+    if differed(&done) {
+        tell(&done);
+    }
+}
+
+fn differed(done: &ReloadedSession) -> bool {
+    let as_it_was = |server: &ReloadedServer| {
+        matches!(server.outcome, ReloadOutcome::Unchanged | ReloadOutcome::RemovedByHand)
+    };
+    done.error.is_some() || !done.servers.iter().all(as_it_was)
 }
 
 /// The log gets what the caller gets.
@@ -62,14 +85,10 @@ struct Change {
 }
 
 impl Change {
-    async fn apply(&self, old: &Config, new: &Config) -> ReloadedSession {
+    async fn apply(&self, new: &Config) -> ReloadedSession {
         let origin = &self.session.origin;
-        let resolved = async {
-            let wanted = resolve::of_origin(new, origin).await?;
-            Ok::<_, ErrorObject>((resolve::of_origin(old, origin).await?, wanted))
-        };
-        let (servers, error) = match resolved.await {
-            Ok((former, wanted)) => (self.bring(new, &former, &wanted).await, None),
+        let (servers, error) = match resolve::of_origin(new, origin).await {
+            Ok(wanted) => (self.bring(new, &wanted).await, None),
             Err(error) => (Vec::new(), Some(error)),
         };
         ReloadedSession {
@@ -82,29 +101,50 @@ impl Change {
         }
     }
 
-    /// From the former servers to those that are wanted, one after the other: so the order of the profile is that of their age.
-    async fn bring(&self, new: &Config, former: &[ServerSpec], wanted: &[ServerSpec]) -> Vec<ReloadedServer> {
-        let mut done = Vec::new();
+    /// To the servers that are wanted, one after the other: so the order of the profile is that of their age.
+    async fn bring(&self, new: &Config, wanted: &[ServerSpec]) -> Vec<ReloadedServer> {
+        let (mut done, mut given) = (Vec::new(), Vec::new());
         for server in wanted {
-            let before = former.iter().find(|known| known.name == server.name);
-            let (outcome, result) = match before {
-                Some(before) if is_same_server(before, server) => (ReloadOutcome::Unchanged, Ok(())),
-                Some(before) if self.stops_first(new, before, server) => {
-                    (ReloadOutcome::Replaced, self.stop_first(before, server).await)
-                }
-                Some(_) => (ReloadOutcome::Replaced, self.start_first(server).await),
-                None => (ReloadOutcome::Added, self.add(server).await),
-            };
+            let has = self.session.given.iter().find(|has| has.name == server.name);
+            let definition = definition_of(server);
+            let of = |has: &Given| Has { definition: has.definition, member: has.spec.is_some() };
+            let (outcome, result) =
+                match (plan::step(has.map(of), definition), has.and_then(|has| has.spec.as_ref())) {
+                    (Step::Keep, _) => (ReloadOutcome::Unchanged, Ok(())),
+                    (Step::LeaveAway, _) => (ReloadOutcome::RemovedByHand, Ok(())),
+                    (Step::Replace, Some(before)) if self.stops_first(new, before, server) => {
+                        (ReloadOutcome::Replaced, self.stop_first(before, server).await)
+                    }
+                    (Step::Replace, Some(_)) => (ReloadOutcome::Replaced, self.start_first(server).await),
+                    (Step::Replace, None) | (Step::Add, _) => (ReloadOutcome::Added, self.add(server).await),
+                };
+            match &result {
+                Ok(()) => given.push((server.name.clone(), definition)),
+                Err(_) => given.extend(has.filter(|has| self.runs(has)).map(as_given)),
+            }
             done.push(self.told(&server.name, outcome, result));
         }
-        for gone in former.iter().filter(|known| wanted.iter().all(|server| server.name != known.name)) {
+        for gone in
+            self.session.given.iter().filter(|has| wanted.iter().all(|server| server.name != has.name))
+        {
+            if gone.spec.is_none() {
+                // It was removed by hand before.
+                continue;
+            }
             let removed = self.remove(&gone.name).await;
+            if removed.is_err() && self.runs(gone) {
+                given.push(as_given(gone));
+            }
             done.push(self.told(&gone.name, ReloadOutcome::Removed, removed));
         }
-        if done.iter().all(|server| server.outcome != ReloadOutcome::Failed) {
-            self.daemon.supervisor.redefine(self.session.session, wanted);
-        }
+        self.daemon.supervisor.redefine(self.session.session, given);
         done
+    }
+
+    /// It is a member of the session still.
+    fn runs(&self, given: &Given) -> bool {
+        let now = self.daemon.supervisor.profiled_session(self.session.session);
+        now.is_some_and(|now| now.given.iter().any(|of| of.name == given.name && of.spec.is_some()))
     }
 
     /// An exclusive server has one client and can't be two; others say so in the profile.
@@ -128,6 +168,10 @@ impl Change {
         let Err(mut error) = self.add(server).await else { return Ok(()) };
         error.message += match self.add(before).await {
             Ok(()) => "; the former server was started again",
+            Err(_) if before.required => {
+                self.daemon.supervisor.servers_failed(self.session.session);
+                "; the former server could not be started again, and as it is required the session fails"
+            }
             Err(_) => "; the former server could not be started again",
         };
         Err(error)
@@ -161,4 +205,8 @@ impl Change {
             Err(error) => ReloadedServer { name, outcome: ReloadOutcome::Failed, error: Some(error) },
         }
     }
+}
+
+fn as_given(has: &Given) -> (ServerName, u64) {
+    (has.name.clone(), has.definition)
 }
