@@ -196,6 +196,60 @@ on_both! {
         daemon.finish();
     };
 
+    /// A call that is held while its server is started again is the new one's, and one whose server is removed is answered, and is no
+    /// other's; a session with a held call is not idle; what the daemon never speaks to is not added where calls are held.
+    held_calls_of_servers_that_change = |scene: &Arc<Scene>, containment: Containment| {
+        let daemon = stage(scene, containment, "hold = [\"delete_*\"]", "");
+        daemon.cli(&["open", "k", "--profile", "p", "--idle", "500ms", "--on-idle", "park"]).ok();
+        let other = daemon.cli(&["open", "k", "--profile", "p", "--hold", "x", "--idle", "500ms", "--on-idle", "park"]).fails(5);
+        assert_eq!(other["kind"], "session_exists", "what is held is part of what the session is: {other:#}");
+        let refused = daemon.cli(&["server", "add", "k", "own", "--mode", "exclusive", "--", "cat"]).fails(1);
+        assert_eq!(refused["kind"], "unsupported", "{refused:#}");
+        let parked = || daemon.cli(&["show", "k"]).ok()["servers"][0]["state"] == "parked";
+        eventually("the parking", SOON, parked);
+        let mut there = call(&daemon, scene, "delete_file");
+        held(&daemon, 1);
+        let mut client = attach(&daemon, scene);
+        client.initialize();
+        let here = client.request("tools/call", json!({"name": "delete_file", "arguments": {}}));
+        held(&daemon, 2);
+        daemon.cli(&["server", "restart", "k", "main"]).ok();
+        for held in held(&daemon, 2) {
+            daemon.cli(&["approvals", "approve", &id(&held)]).ok();
+        }
+        assert_eq!(shell_status(there.wait(SOON)), 0);
+        assert!(client.answer(here, SOON).expect("it has its answer")["result"]["content"].is_array());
+        assert_eq!(heard(scene).len(), 2);
+        let mut there = call(&daemon, scene, "delete_file");
+        held(&daemon, 1);
+        let here = client.request("tools/call", json!({"name": "delete_file", "arguments": {}}));
+        let both = held(&daemon, 2);
+        // Another one comes in its place among the numbers, and by its name among the tools.
+        let script = scene.path("server.py").to_string_lossy().into_owned();
+        let heard_at = format!("HEARD={}", scene.path("other").display());
+        daemon.cli(&["server", "remove", "k", "main"]).ok();
+        daemon.cli(&["server", "add", "k", "other", "--env", &heard_at, "--", "python3", &script]).ok();
+        for held in &both {
+            daemon.cli(&["approvals", "approve", &id(held)]).ok();
+        }
+        assert_ne!(shell_status(there.wait(SOON)), 0);
+        let answer = client.answer(here, SOON).expect("it has its answer");
+        assert_eq!(kind(&answer["error"]), "server_exited", "{answer}");
+        assert!(!scene.path("other").exists(), "nobody approved a call of this one");
+        client.close_stdin();
+        client.wait(SOON);
+        eventually("the parking", SOON, parked);
+        let mut waits = call(&daemon, scene, "delete_file");
+        let last = held(&daemon, 1);
+        let began = Instant::now();
+        eventually("three times the idle limit", SOON, || began.elapsed() > Duration::from_millis(1500));
+        assert!(!parked(), "a held call is activity");
+        daemon.cli(&["approvals", "approve", &id(&last[0])]).ok();
+        assert_eq!(shell_status(waits.wait(SOON)), 0);
+        assert_closed(&close(&daemon, "k"), containment);
+        daemon.finish();
+    };
+
     /// What the daemon never speaks to can't be held, and says so.
     only_shared_servers_are_held = |scene: &Arc<Scene>, containment: Containment| {
         let daemon = stage(scene, containment, "", "");

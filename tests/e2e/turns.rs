@@ -173,6 +173,53 @@ on_both! {
         daemon.finish();
     };
 
+    /// G19, G31: at a server that is started again those that wait have their turns within the drain, and after it each hears why, and
+    /// whether it reached the server; the next call is the new one's.
+    g19_a_restarted_server_settles_what_waits = |scene: &Arc<Scene>, containment: Containment| {
+        let daemon = stage(scene, containment, "max_in_flight = 1", "drain = \"20s\"");
+        let restart = |drain: &str| daemon.command(scene, &["server", "restart", "k", "main", "--drain", drain]).spawn();
+        let shown = || daemon.cli(&["show", "k"]).ok()["servers"][0].clone();
+        let (mut first, mut second) = (begin(&daemon, scene, "hold", "one"), begin(&daemon, scene, "hold", "two"));
+        comes_to(&daemon, (1, 1));
+        let mut restarting = restart("20s");
+        eventually("it is asked nothing more", SOON, || {
+            daemon.command(scene, &["call", "k", "hold", "until=/"]).output().status == 1
+        });
+        release(scene, "one");
+        release(scene, "two");
+        for process in [&mut first, &mut second, &mut restarting] {
+            assert_eq!(shell_status(process.wait(SOON)), 0);
+        }
+        assert_eq!((heard(scene, "tools/call").len(), &shown()["restarts"]), (2, &json!(1)));
+        let mut first = begin(&daemon, scene, "hold", "three");
+        comes_to(&daemon, (1, 0));
+        let socket = daemon.socket().to_string_lossy().into_owned();
+        let mut client = Stdio::start(scene.mcpvisor(&["--socket", &socket, "attach", "k"]));
+        client.initialize();
+        let attached = client.request("tools/call", json!({"name": "hold", "arguments": {"until": scene.path("three")}}));
+        comes_to(&daemon, (1, 1));
+        let mut second = begin(&daemon, scene, "hold", "three");
+        comes_to(&daemon, (1, 2));
+        let mut restarting = restart("300ms");
+        for (process, end) in [(&mut first, "had not answered"), (&mut second, "did not reach it")] {
+            assert_eq!(shell_status(process.wait(SOON)), 1);
+            let error = error(process);
+            let text = error["message"].as_str().expect("a message");
+            assert!(error["kind"] == "server_exited" && text.contains(end), "{error:#}");
+        }
+        let answer = client.answer(attached, SOON).expect("it has its answer");
+        let text = answer["error"]["message"].as_str().expect("an error");
+        assert!(kind(&answer["error"]) == "server_exited" && text.contains("did not reach it"), "{answer}");
+        assert_eq!(shell_status(restarting.wait(SOON)), 0);
+        assert_eq!(heard(scene, "tools/call").len(), 3, "what waited was never written");
+        release(scene, "three");
+        assert_eq!(shell_status(begin(&daemon, scene, "hold", "three").wait(SOON)), 0);
+        client.close_stdin();
+        client.wait(SOON);
+        assert_closed(&close(&daemon, "k"), containment);
+        daemon.finish();
+    };
+
     /// G11, C.2: hundreds of calls, most of which wait, race a close: each has one answer.
     g11_calls_that_wait_race_a_close = |scene: &Arc<Scene>, containment: Containment| {
         let daemon = stage(scene, containment, "max_in_flight = 3", "");

@@ -196,7 +196,7 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
             }
         }
         Failure::ServerLeft { server, reason, asked } => {
-            let end = if asked { ", and had not answered" } else { "" };
+            let end = if asked { ", and had not answered" } else { ", and the call did not reach it" };
             ErrorObject::new(ErrorKind::ServerExited, format!("server {server} {reason}{end}"))
                 .with("server", names::server(&server))
         }

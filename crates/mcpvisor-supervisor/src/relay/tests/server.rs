@@ -54,7 +54,7 @@ pub(super) async fn ready() -> (Connection, FakeServer) {
 
 impl FakeServer {
     /// The next line, whole; None at the end of the input.
-    pub(super) async fn line(&mut self) -> Option<String> {
+    pub(crate) async fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let count = soon(self.input.read_line(&mut line)).await.unwrap();
         (count > 0).then_some(line)

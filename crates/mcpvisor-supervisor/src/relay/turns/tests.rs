@@ -138,6 +138,64 @@ async fn g31_what_waits_at_the_servers_end_was_not_written() {
     connection.end();
 }
 
+/// G11, G31: a server that leaves is asked nothing more, and those that wait still have their turns; it is quiet when none is left.
+#[tokio::test]
+async fn g11_those_that_wait_for_a_leaving_server_have_their_turns() {
+    let (connection, mut server) = ready_with(limited(CallLimits { max_in_flight: 1, ..usual() })).await;
+    let (first, second) = (spawn_call(&connection, "first"), spawn_call(&connection, "second"));
+    let id = server.expect("tools/call").await;
+    until(|| load(&connection) == (1, 1)).await;
+    let quiet = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&quiet);
+    connection.retire("leaves", Box::new(move || told.store(true, SeqCst)));
+    let mut arguments = Some(serde_json::value::to_raw_value(&1).unwrap());
+    let late = connection.call_tool(OWN, "late", &mut arguments, None).await;
+    assert!(matches!(late, Err(CallError::Leaving(_))) && arguments.is_some(), "another may be asked");
+    server.answer(&id, json!(1)).await;
+    let id = server.expect("tools/call").await;
+    assert!(!quiet.load(SeqCst));
+    server.answer(&id, json!(2)).await;
+    assert_eq!(text(&soon(first).await.unwrap()), "1");
+    assert_eq!(text(&soon(second).await.unwrap()), "2");
+    until(|| quiet.load(SeqCst)).await;
+    connection.end();
+}
+
+/// G19, G31: when its time is over, those that wait hear that they were not written, and the one in flight that it was not answered.
+#[tokio::test]
+async fn g19_those_that_outwait_a_leaving_server_are_settled() {
+    let (connection, mut server) = ready_with(limited(CallLimits { max_in_flight: 1, ..usual() })).await;
+    let (first, second) = (spawn_call(&connection, "first"), spawn_call(&connection, "second"));
+    server.expect("tools/call").await;
+    until(|| load(&connection) == (1, 1)).await;
+    let quiet = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&quiet);
+    connection.retire("leaves", Box::new(move || told.store(true, SeqCst)));
+    assert_eq!(connection.settle_retired("leaves"), 2);
+    assert!(matches!(soon(first).await.unwrap(), Err(CallError::LeftUnanswered(_))));
+    assert!(matches!(soon(second).await.unwrap(), Err(CallError::LeftUnwritten(_))));
+    until(|| quiet.load(SeqCst)).await;
+    server.expect("notifications/cancelled").await;
+    connection.close_stdin();
+    assert_eq!(server.line().await, None, "it never hears of the second");
+    connection.end();
+}
+
+/// G31: what waits when the server's input is closed is not written any more, and is told so.
+#[tokio::test]
+async fn g31_what_waits_at_the_end_of_the_input_was_not_written() {
+    let (connection, mut server) = ready_with(limited(CallLimits { max_in_flight: 1, ..usual() })).await;
+    let (first, second) = (spawn_call(&connection, "first"), spawn_call(&connection, "second"));
+    let id = server.expect("tools/call").await;
+    until(|| load(&connection) == (1, 1)).await;
+    connection.close_stdin();
+    assert!(matches!(soon(second).await.unwrap(), Err(CallError::NotWritten)));
+    assert_eq!(server.line().await, None);
+    server.answer(&id, json!(1)).await;
+    assert_eq!(text(&soon(first).await.unwrap()), "1");
+    connection.end();
+}
+
 /// What servers have together: a call at one waits for one at another, and is woken by its end, however that comes.
 #[tokio::test]
 async fn servers_of_a_session_share_its_limit() {
