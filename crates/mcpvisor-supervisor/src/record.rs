@@ -381,4 +381,3 @@ impl SessionRecord {
 pub(crate) fn scope_name(id: SessionId) -> Arc<str> {
     format!("{}-{}", id.uid.0, id.generation.0).into()
 }
-THEIRS
