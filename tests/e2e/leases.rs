@@ -71,6 +71,18 @@ on_both! {
         assert_closed(&waited["certificate"], containment);
         assert_eq!(waited["certificate"]["reason"], "ttl");
         assert!(!procfs::exists(main_pid(&session)));
+        let connection = daemon.connect();
+        for ttl in [3_162_240_000_001_u64, u64::MAX] {
+            let mut params = open_params(scene, "endless", &polite(), &[]);
+            params["ttl_ms"] = json!(ttl);
+            let refused = connection.call("session/open", &params).expect_err("that is no date");
+            assert_eq!(kind(&refused), "invalid_request", "{refused:#}");
+            params["ttl_ms"] = json!(3_162_240_000_000_u64);
+            let opened = connection.call("session/open", &params).expect("it opens");
+            assert!(opened["expires_at"].as_str().is_some_and(|at| at.starts_with("21")), "{opened:#}");
+            close(&daemon, "endless");
+        }
+        drop(connection);
         let words = ["open", "never", "--ttl", "0s", "--"];
         assert_eq!(daemon.command(scene, &words).args(polite()).output().fails(2)["kind"], json!("invalid_request"));
         daemon.finish();

@@ -92,6 +92,59 @@ on_both! {
         daemon.finish();
     };
 
+    /// An opener that vanishes for good takes nothing from who has joined its session, uses it, or opened another below it, meanwhile.
+    g7_g24_who_joined_keeps_the_session = |scene, containment| {
+        let daemon = Daemon::start(scene, &Setup::on(containment).quick());
+        let (gone, here) = (daemon.connect(), daemon.connect());
+        let keys = ["joined", "attached", "above", "nobodys"];
+        let opens = keys.map(|key| named(scene, key, &python("09-init-slow"), key));
+        let asked: Vec<_> = opens.iter().map(|open| gone.send("session/open", open)).collect();
+        eventually("the starts", SOON, || scene.noted().len() == keys.len());
+        drop((asked, gone));
+        eventually("all are ready", SOON, || {
+            keys.iter().all(|key| daemon.cli(&["show", key]).ok()["state"] == "ready")
+        });
+        let mut joins = opens[0].clone();
+        joins.as_object_mut().expect("an object").remove("request_id");
+        assert_eq!(here.call("session/open", &joins).expect("it joins")["created"], false);
+        let attached = daemon.connect();
+        attached.call("session/attach", &json!({"key": "attached"})).expect("it is attached");
+        let mut child = open_params(scene, "child", &polite(), &[]);
+        child["parent"] = json!("above");
+        here.call("session/open", &child).expect("it opens");
+        let ended = daemon.cli(&["wait", "nobodys", "--timeout", "30s"]).ok();
+        assert_eq!(ended["certificate"]["reason"], "start_cancelled", "{ended:#}");
+        for key in &keys[..3] {
+            assert_eq!(daemon.cli(&["show", key]).ok()["state"], "ready", "{key}");
+        }
+        for key in &keys[..3] {
+            close(&daemon, key);
+        }
+        drop((attached, here));
+        daemon.finish();
+    };
+
+    /// Each connection that was given the answer holds the lease.
+    g34_the_last_connection_ends_the_lease = |scene, containment| {
+        let daemon = Daemon::start(scene, &Setup::on(containment).quick());
+        let (one, two) = (daemon.connect(), daemon.connect());
+        let mut params = named(scene, "held", &polite(), "r-7");
+        params["lease"] = json!("connection");
+        let other = open_params(scene, "other", &polite(), &[]);
+        let other = json!({"lease": "connection", "key": "other", "servers": other["servers"], "environment": other["environment"]});
+        one.call("session/open", &other).expect("it opens");
+        let opened = one.call("session/open", &params).expect("it opens");
+        assert_eq!(two.call("session/open", &params).expect("it is answered"), opened);
+        drop(one);
+        let ended = daemon.cli(&["wait", "other", "--timeout", "20s"]).ok();
+        assert_eq!(ended["certificate"]["reason"], "lease_ended");
+        assert_eq!(daemon.cli(&["show", "held"]).ok()["state"], "ready");
+        drop(two);
+        let ended = daemon.cli(&["wait", "held", "--timeout", "20s"]).ok();
+        assert_eq!(ended["certificate"]["reason"], "lease_ended");
+        daemon.finish();
+    };
+
     /// A cancel gives up at once, unless somebody else waits; who vanishes for good is waited for, and then nothing is left.
     g24_nobody_comes_back = |scene, containment| {
         let daemon = Daemon::start(scene, &Setup::on(containment).quick());

@@ -485,3 +485,29 @@ fn g28_each_shim_ends_its_own_server() {
         daemon.finish();
     });
 }
+
+/// A shim learns how its server ended, however little the daemon remembers of ended sessions.
+#[test]
+fn a_shim_is_told_though_nothing_is_remembered() {
+    scene(|scene| {
+        for containment in [Containment::Cgroup, Containment::Keeper] {
+            if !containment.is_possible(scene) {
+                continue;
+            }
+            let daemon = Daemon::start(scene, &Setup::on(containment).quick().daemon("tombstones = 0"));
+            let socket = daemon.socket().to_string_lossy().into_owned();
+            for options in [&[][..], &["--relay"][..]] {
+                for status in [0, 7, 8, 9, 10] {
+                    let script = format!("exit {status}");
+                    let words = ["--socket", &socket];
+                    let run =
+                        scene.mcpvisor(&words).arg("run").args(options).args(["--", "sh", "-c", &script]);
+                    // With an open stdin: end of file first would be 0.
+                    let mut server = Stdio::start(run);
+                    assert_eq!(shell_status(server.wait(SOON)), status, "{options:?}");
+                }
+            }
+            daemon.finish();
+        }
+    });
+}

@@ -214,7 +214,10 @@ impl FromStr for Lease {
     type Err = BadName;
     fn from_str(text: &str) -> Result<Self, BadName> {
         let pid = || {
-            text.strip_prefix("pid:")?.parse::<u32>().ok().filter(|pid| (1..=i32::MAX as u32).contains(pid))
+            // A sign is no digit.
+            let digits =
+                text.strip_prefix("pid:").filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+            digits.parse::<u32>().ok().filter(|pid| (1..=i32::MAX as u32).contains(pid))
         };
         match text {
             "none" => Ok(Self::None),
@@ -288,7 +291,7 @@ mod tests {
         for text in ["none", "connection", "pid:17"] {
             assert_eq!(text.parse::<Lease>().unwrap().to_string(), text);
         }
-        for bad in ["", "pid:", "pid:0", "pid:-1", "pid:4294967295", "Connection"] {
+        for bad in ["", "pid:", "pid:0", "pid:-1", "pid:+1", "pid: 1", "pid:4294967295", "Connection"] {
             assert!(bad.parse::<Lease>().is_err(), "{bad}");
         }
     }

@@ -167,6 +167,7 @@ impl Registry {
             RegistryEvent::CloseWanted { session, reason } => {
                 self.close_wanted(session, reason, &mut out);
             }
+            RegistryEvent::Used { session } => self.used(session),
             RegistryEvent::IdleClaimed { session } => self.idle_claimed(session, &mut out),
             RegistryEvent::GateRetired { session } => self.gate_retired(session, &mut out),
             RegistryEvent::SessionEnded { session, ended } => {

@@ -1,14 +1,16 @@
 //! What the daemon asks of its sessions: requests, views, failures.
 mod failure;
+mod opened;
 mod request;
 mod view;
 
 pub use failure::{Failure, StartFailure};
+pub use opened::{Kept, Opened, Opener};
 pub use request::{
     CallTerms, DirectStreams, OpenRequest, Origin, Policy, ServerSpec, StopCommand, SupervisorConfig,
 };
 pub use view::{
-    ApprovalView, Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Opened, Outcome,
-    ProcessView, Proof, ServerCertificate, ServerView, SessionView, StatusView, StopCommandEnd, ToolView,
-    ToolsView, Waited, Waits,
+    ApprovalView, Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Outcome, ProcessView,
+    Proof, ServerCertificate, ServerView, SessionView, StatusView, StopCommandEnd, ToolView, ToolsView,
+    Waited, Waits,
 };

@@ -9,7 +9,10 @@ use mcpvisor_lifecycle::registry::RegistryEvent;
 use mcpvisor_lifecycle::session::{CloseReason, Ended, SessionState};
 use mcpvisor_process::{ScopeFact, ScopeId, ScopeReport, SessionReports};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a quarantine in which nothing lives is held back: the word that nothing is left follows at once.
+const EMPTY_FOLLOWS: Duration = Duration::from_secs(1);
 
 /// Kills and reaps a server's scope, and that of its stop command. `told` hears the report when both are empty, and None each time that
 /// the kill's budget has run out before.
@@ -205,7 +208,16 @@ pub(crate) async fn report_quarantined(core: &Arc<Core>, record: &Arc<SessionRec
     for server in record.servers().iter() {
         remaining.extend(self::remaining(core, server).await);
     }
-    // It may have become empty meanwhile; then the end is the last word (G5).
+    // It may have become empty meanwhile; then the end is the last word (G5). Where the look finds nothing alive, the reaper's word of
+    // that is on its way, and is waited for: a quarantine tells what is left.
+    if remaining.is_empty() {
+        let ended = tokio::time::timeout(EMPTY_FOLLOWS, record.over()).await.is_ok();
+        if !ended {
+            for server in record.servers().iter() {
+                remaining.extend(self::remaining(core, server).await);
+            }
+        }
+    }
     if record.has_ended() {
         return;
     }

@@ -24,8 +24,10 @@ use mcpvisor_mcp::catalogue::Prefix;
 use mcpvisor_process::{ContainmentKind, HolderWatch, LeftId};
 use ractor::ActorRef;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::Notify;
 
 pub(crate) use server::ServerRecord;
 
@@ -57,6 +59,10 @@ pub(crate) struct SessionRecord {
     /// The name of its scope: uid and generation, unique in this instance.
     pub(crate) scope: Arc<str>,
     pub(crate) gate: Gate,
+    /// Somebody has called it, or was attached: told to the registry once.
+    pub(crate) used: AtomicBool,
+    /// Tells those who wait that it has ended.
+    over: Notify,
     pub(crate) roster: Roster,
     /// What it was made from.
     pub(crate) origin: Option<Arc<Origin>>,
@@ -139,6 +145,8 @@ impl SessionRecord {
             relayed,
             scope: scope_name(id),
             gate: Gate::default(),
+            used: AtomicBool::new(false),
+            over: Notify::new(),
             roster: Roster::new(servers.collect()),
             origin,
             given: Mutex::new(given),
@@ -191,6 +199,8 @@ impl SessionRecord {
             relayed: false,
             scope: scope_name(former.id),
             gate: Gate::default(),
+            used: AtomicBool::new(false),
+            over: Notify::new(),
             roster: Roster::new(servers.collect()),
             origin: None,
             given: Mutex::default(),
@@ -307,6 +317,22 @@ impl SessionRecord {
     /// It has ended: the certificate is the last word.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.live().state, SessionState::Closed | SessionState::Failed)
+    }
+
+    /// Its end is written: tells whoever waits for that.
+    pub(crate) fn tell_over(&self) {
+        self.over.notify_waiters();
+    }
+
+    /// Resolves when it has ended.
+    pub(crate) async fn over(&self) {
+        let over = self.over.notified();
+        tokio::pin!(over);
+        // Before the look: an end that comes after it is not missed.
+        over.as_mut().enable();
+        if !self.has_ended() {
+            over.await;
+        }
     }
 
     pub(crate) fn view(&self, clock: Clock, containment: ContainmentKind) -> SessionView {

@@ -436,6 +436,7 @@ impl Core {
             live.state = state;
             live.actor = None;
         }
+        record.tell_over();
         record.hold(None);
         record.slot.session_over();
         record.servers().iter().for_each(|server| server.shrink());

@@ -15,7 +15,7 @@ pub use profiled::{Given, Profiled};
 
 use self::failure::{failure, lost};
 use crate::api::{
-    Certificate, Failure, LogLine, OpenRequest, Opened, ProcessView, SessionView, StatusView,
+    Certificate, Failure, Kept, LogLine, OpenRequest, Opened, Opener, ProcessView, SessionView, StatusView,
     SupervisorConfig, Waited,
 };
 use crate::certificate;
@@ -122,7 +122,8 @@ impl Supervisor {
         let reply = reply.map_err(|_| lost())?;
         match (reply.result, reply.record) {
             (Ok(Answer::Opened { created, .. }), Some(record)) => {
-                Ok(Opened { session: self.view(&record), created })
+                let opener = Opener { session: record.id, request: id };
+                Ok(Opened { session: self.view(&record), created, opener, kept: Kept(record) })
             }
             (Ok(_), _) => Err(Failure::Internal("an open was answered with something else".to_owned())),
             (Err(refusal), record) => Err(failure(&refusal, record.as_deref())),
@@ -414,6 +415,23 @@ impl Supervisor {
     }
 
     // The daemon.
+
+    /// The answer of an open that waited does not reach its requester: it cancels late. What others were told of, or use, stays. A shim's
+    /// session is its own alone, and ends with its lease.
+    pub fn unheard(&self, opener: Opener) {
+        let own = self.core.record(opener.session).is_some_and(|record| record.direct || record.relayed);
+        if own {
+            self.lease_ended(opener.session);
+        } else {
+            self.core.tell(RegistryEvent::Cancel { request: opener.request });
+        }
+    }
+
+    /// How a session that was kept has ended, where it has.
+    #[must_use]
+    pub fn ended(&self, kept: &Kept) -> Option<Waited> {
+        kept.0.has_ended().then(|| waited(&kept.0, true))
+    }
 
     /// A session's lease has ended: its client's connection is gone. Of a direct session: straight to SIGTERM. What the client of a
     /// relayed one has in flight is cancelled.

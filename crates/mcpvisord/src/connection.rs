@@ -3,6 +3,7 @@
 //! Its end cancels what it waits for: opens and calls that are on their way; and it ends the leases of the sessions that it
 //! opened. A close goes on without its requester (G14).
 mod attach;
+mod half;
 mod leases;
 
 use crate::budget::Charge;
@@ -11,6 +12,7 @@ use crate::dispatch::{self, Attaching};
 use crate::outbox::Outbox;
 use crate::peer::Peer;
 use crate::wire::{Descriptors, Line, Received, Wire};
+pub(crate) use leases::Holders;
 use leases::Leases;
 use mcpvisor_control::message::{error_response, response};
 use mcpvisor_control::{Call, ErrorKind, ErrorObject, Id, Message, method, params};
@@ -107,7 +109,7 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
     let outbox = Outbox::new(2 * daemon.config().daemon.max_line + (1 << 20));
     let connection = Connection {
         in_flight: InFlight::default(),
-        leases: Leases::new(daemon.supervisor.clone()),
+        leases: Leases::new(daemon.supervisor.clone(), daemon.lease_holders().clone()),
         peer: Arc::new(peer),
         outbox: outbox.clone(),
         daemon,
@@ -139,10 +141,27 @@ async fn converse(
     let outbox = &connection.outbox;
     let writer = outbox.write_to(stream);
     tokio::pin!(writer);
+    let mut said_all = false;
     let carried = tokio::select! {
         () = &mut writer => return None,
-        carried = connection.read(stream, tasks) => carried,
+        carried = connection.read(stream, tasks, &mut said_all) => carried,
     };
+    if said_all {
+        // What was asked is answered to a client that still reads; the writer ends after the last answer.
+        let answer_all = async {
+            while let Some(ended) = tasks.join_next().await {
+                connection.handled(ended);
+            }
+            outbox.finish();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = &mut writer => return None,
+            () = answer_all => {}
+            () = half::hung_up(stream) => return None,
+            _ = connection.daemon.ended() => {}
+        }
+    }
     if carried.is_some() {
         // The answers of before come before what the server says.
         outbox.finish();
@@ -170,7 +189,13 @@ struct Connection {
 
 impl Connection {
     /// Reads until the end of the stream, or of the daemon, or until the connection is to carry MCP.
-    async fn read(&self, stream: &UnixStream, tasks: &mut JoinSet<()>) -> Option<(Attaching, Vec<u8>)> {
+    /// Tells in `said_all` that the client's side ended in good order.
+    async fn read(
+        &self,
+        stream: &UnixStream,
+        tasks: &mut JoinSet<()>,
+        said_all: &mut bool,
+    ) -> Option<(Attaching, Vec<u8>)> {
         let charge = self.daemon.budget().charge(self.peer.uid);
         let mut wire = Wire::new(self.daemon.config().daemon.max_line, charge);
         loop {
@@ -217,7 +242,10 @@ impl Connection {
                         .with("help", format!("send it again later, or raise {} in [daemon]", full.key()));
                     self.outbox.push(error_response(None, &error));
                 }
-                Ok(Received::End) => return None,
+                Ok(Received::End) => {
+                    *said_all = true;
+                    return None;
+                }
                 Err(error) => {
                     tracing::debug!(pid = self.peer.pid, %error, "connection broke");
                     return None;

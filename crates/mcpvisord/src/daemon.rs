@@ -1,6 +1,7 @@
 //! What all connections share.
 use crate::budget::Budget;
 use crate::config::Config;
+use crate::connection::Holders;
 use crate::dispatch::Answers;
 use crate::hooks;
 use crate::reload::{ReloadError, Reloaded, Reloader};
@@ -27,6 +28,7 @@ struct Shared {
     budget: Arc<Budget>,
     /// Of requests that have an id.
     answers: Answers,
+    lease_holders: Holders,
     /// None of a private daemon, which reads no configuration.
     reloader: Option<Reloader>,
     /// A shutdown was asked for.
@@ -54,6 +56,7 @@ impl Daemon {
         let answers = Answers::new(config.repeats());
         let shared = Shared {
             answers,
+            lease_holders: Holders::default(),
             settings: RwLock::new(Settings { config, rights: Arc::new(rights) }),
             budget,
             reloader,
@@ -85,6 +88,11 @@ impl Daemon {
     /// Of requests that have an id.
     pub(crate) fn answers(&self) -> &Answers {
         &self.shared.answers
+    }
+
+    /// Of sessions that live as long as connections do.
+    pub(crate) fn lease_holders(&self) -> &Holders {
+        &self.shared.lease_holders
     }
 
     /// Takes a configuration into use: it holds for whatever is asked from now on.

@@ -57,13 +57,10 @@ pub(super) struct Parked {
     pub(super) opens: Vec<ParkedOpen>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ParkedOpen {
-    pub(super) request: RequestId,
-    /// False: answered when admitted.
-    pub(super) wait: bool,
-    /// Kept from the pending table, so that it goes on when the open becomes an opener.
-    pub(super) deadline: Option<crate::Moment>,
+    /// Whole, so that it goes on as an opener, or in the queue.
+    pub(super) open: Open,
     /// The session that it is to be below.
     pub(super) parent: Option<SessionId>,
 }
@@ -97,9 +94,8 @@ impl Entry {
 impl Parked {
     /// What is parked of one open, or admitted at once.
     pub(super) fn of(open: Open, parent: Option<SessionId>) -> Self {
-        let first = ParkedOpen { request: open.request, wait: open.wait, deadline: open.deadline, parent };
-        let claim = Claim::of(&open);
-        let Open { definition, direct, specs, .. } = open;
-        Self { definition, claim, direct, specs, opens: vec![first] }
+        let (definition, claim, direct) = (open.definition, Claim::of(&open), open.direct);
+        let specs = open.specs.clone();
+        Self { definition, claim, direct, specs, opens: vec![ParkedOpen { open, parent }] }
     }
 }

@@ -78,6 +78,14 @@ impl Registry {
         }
     }
 
+    /// Whoever uses it has it from somebody who knows of it, so no opener that gives up late takes it away.
+    pub(super) fn used(&mut self, session: SessionId) {
+        let Some(key) = self.holds(session) else { return };
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.phase == Phase::Live) {
+            entry.held = true;
+        }
+    }
+
     /// A session claims to be idle. That is looked at again where opens are answered: one that was answered with this session
     /// before has touched its gate, and one that comes later finds it closing.
     pub(super) fn idle_claimed(&mut self, session: SessionId, out: &mut Effects) {

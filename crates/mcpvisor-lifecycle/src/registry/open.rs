@@ -1,6 +1,6 @@
 //! Admission: open, join, park, and the key's passing on.
 use super::capacity::Claim;
-use super::entry::{Entry, Parked};
+use super::entry::{Entry, Parked, ParkedOpen};
 use super::pending::{Role, Waiting};
 use super::types::{Answer, CloseOptions, IfClosing, IfOpen, Open, Phase, Refusal, RegistryEffect};
 use super::{Effects, Registry};
@@ -105,25 +105,26 @@ impl Registry {
     /// Takes a slot and the key for a new generation.
     fn admit(&mut self, now: Moment, key: KeyRef, parked: Parked, out: &mut Effects) {
         let Parked { definition, claim, direct, specs, opens } = parked;
-        let Some(first) = opens.first() else { return };
+        let Some(ParkedOpen { open: first, parent }) = opens.first() else { return };
+        let (parent, first) = (*parent, first.request);
         let session = self.next_session(key.uid);
         self.usage.take(&claim, Phase::Starting);
         let mut entry = Entry::new(session, claim, Phase::Starting);
         entry.definition = Some(definition);
         entry.direct = direct;
-        entry.creator = Some(first.request);
-        self.put_below(first.parent, session, &mut entry);
+        entry.creator = Some(first);
+        self.put_below(parent, session, &mut entry);
         self.breakers.started(now, session, &specs);
         entry.specs = specs;
-        out.push(RegistryEffect::Start { session, key: key.clone(), request: first.request });
-        for open in &opens {
+        out.push(RegistryEffect::Start { session, key: key.clone(), request: first });
+        for ParkedOpen { open, .. } in &opens {
             if open.wait {
                 entry.waiting.push(open.request);
                 self.pending
                     .add(open.request, Waiting { session, role: Role::Opener, deadline: open.deadline });
             } else {
                 entry.held = true;
-                let created = open.request == first.request;
+                let created = open.request == first;
                 out.answer(open.request, Answer::Opened { session, created });
             }
         }
@@ -148,21 +149,25 @@ impl Registry {
         mut parked: Parked,
         out: &mut Effects,
     ) {
-        for open in &parked.opens {
-            self.pending.remove(open.request);
+        for parked in &parked.opens {
+            self.pending.remove(parked.open.request);
         }
-        parked.opens.retain(|open| match self.check_parent(open.parent) {
+        parked.opens.retain(|parked| match self.check_parent(parked.parent) {
             Ok(()) => true,
             Err(refusal) => {
-                out.refuse(open.request, refusal);
+                out.refuse(parked.open.request, refusal);
                 false
             }
         });
         let room = self.usage.room_after(&self.config, &parked.claim, predecessor);
         let whole = || self.breakers.check(now, key.uid, &parked.specs).map_err(Refusal::Broken);
         if let Err(refusal) = room.and_then(|()| whole()) {
-            for open in &parked.opens {
-                out.refuse(open.request, refusal.clone());
+            for ParkedOpen { open, .. } in parked.opens {
+                match refusal {
+                    // What is full is not its predecessor's slot: it waits on for the rest of its time in the queue.
+                    Refusal::CapacityExhausted { .. } => self.no_room(now, open, refusal.clone(), out),
+                    _ => out.refuse(open.request, refusal.clone()),
+                }
             }
             return;
         }
@@ -174,7 +179,7 @@ impl Registry {
         let Some(parked) = self.entries.get_mut(key).and_then(|entry| entry.parked.take()) else {
             return;
         };
-        for open in parked.opens {
+        for ParkedOpen { open, .. } in parked.opens {
             self.pending.remove(open.request);
             out.refuse(open.request, refusal.clone());
         }
@@ -189,7 +194,8 @@ impl Registry {
         }
     }
 
-    /// An opener gave up while its answer was on the way: nobody knows of the session, unless others were told or have joined.
+    /// An opener gave up while its answer was on the way: nobody knows of the session, unless others were told,
+    /// have joined, use it, or have opened one below it.
     fn leave_late(&mut self, request: RequestId, out: &mut Effects) {
         let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.told.contains(&request))
         else {
@@ -199,7 +205,8 @@ impl Registry {
             return;
         }
         entry.told.retain(|other| *other != request);
-        if entry.phase == Phase::Live && entry.told.is_empty() && !entry.held {
+        let wanted = !entry.told.is_empty() || entry.held || !entry.children.is_empty();
+        if entry.phase == Phase::Live && !wanted {
             let key = key.clone();
             self.begin_close(&key, CloseReason::StartCancelled, &CloseOptions::default(), out);
         }
@@ -226,7 +233,7 @@ impl Registry {
         match waiting.role {
             Role::Parked => {
                 if let Some(parked) = &mut entry.parked {
-                    parked.opens.retain(|open| open.request != request);
+                    parked.opens.retain(|parked| parked.open.request != request);
                     if parked.opens.is_empty() {
                         entry.parked = None;
                     }

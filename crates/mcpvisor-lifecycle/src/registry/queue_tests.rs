@@ -138,6 +138,41 @@ fn g6_a_parked_open_comes_before_the_queue() {
     assert_eq!(opens.registry.queued(None), []);
 }
 
+/// G6: a parked reopen that finds its own tenant full waits on in the queue, for the rest of its time, and so do those parked with it.
+#[test]
+fn g6_a_parked_open_that_finds_no_room_goes_on_in_the_queue() {
+    let mut opens = Opens::new(RegistryConfig { max_sessions_per_tenant: 1, ..config(9) });
+    let key = |text: &str| KeyRef { uid: Uid(1), key: SessionKey::new(text).unwrap() };
+    let first = opens.open(Open { key: key("a"), ..ask(1, "t") });
+    let other = opens.open(ask(1, "u"));
+    let close = RegistryEvent::Close {
+        request: RequestId(900),
+        target: Target { key: key("a"), generation: None },
+        options: CloseOptions::default(),
+        wait: false,
+        deadline: None,
+    };
+    opens.step(NOW, close);
+    let parked = Open { key: key("a"), ..ask(1, "u") };
+    let one = opens.open(parked.clone());
+    let short = opens.open(Open { queue: Some(Moment(9 * SECOND)), ..parked.clone() });
+    let unwilling = opens.open(Open { queue: None, ..parked.clone() });
+    let two = opens.open(parked);
+    opens.end(first);
+    let full = |used| Refusal::CapacityExhausted { scope: CapacityScope::Tenant, used, limit: 1 };
+    assert_eq!(opens.refused.pop(), Some((unwilling, full(1))));
+    assert_eq!(opens.positions, BTreeMap::from([(one, 1), (short, 2), (two, 3)]));
+    opens.step(Moment(9 * SECOND), RegistryEvent::Timeout);
+    assert_eq!(opens.refused.pop(), Some((short, full(1))));
+    opens.end(other);
+    assert_eq!(opens.order(), [first, other, one], "the last one joins");
+    assert_eq!(opens.registry.queued(None), []);
+    assert!(
+        opens.refused.iter().all(|(request, _)| [first, other].contains(request)),
+        "they were never ready"
+    );
+}
+
 /// The queue ends for each by its own time, its deadline, its cancel, and for all by the fence; its bound is each user's own.
 #[test]
 fn g19_the_queue_is_settled() {

@@ -266,6 +266,16 @@ fn g7_an_opener_that_gives_up_late_leaves_nothing() {
     assert_eq!(joined.step(NOW, open(2, key(1, "k"), None)).len(), 1);
     assert_eq!(joined.step(NOW, cancel(1)), []);
     assert_eq!(joined.current(&key(1, "k")), Some((session(1, 1), Phase::Live)));
+    let mut used = started(&[]);
+    assert_eq!(used.step(NOW, RegistryEvent::Used { session: session(1, 1) }), []);
+    assert_eq!(used.step(NOW, cancel(1)), []);
+    assert_eq!(used.current(&key(1, "k")), Some((session(1, 1), Phase::Live)));
+    let mut above = started(&[]);
+    let RegistryEvent::Open(child) = open(2, key(1, "child"), None) else { unreachable!() };
+    let child = Open { parent: Some(key(1, "k").key), ..child };
+    assert!(starts(&above.step(NOW, RegistryEvent::Open(child))));
+    assert_eq!(above.step(NOW, cancel(1)), []);
+    assert_eq!(above.current(&key(1, "k")), Some((session(1, 1), Phase::Live)));
 }
 
 /// G6: of several sessions of one user, each gives back its own slot and no other's.

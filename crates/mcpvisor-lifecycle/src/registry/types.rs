@@ -244,6 +244,11 @@ pub enum RegistryEvent {
         /// Why.
         reason: CloseReason,
     },
+    /// Somebody uses the session: who calls it, or is attached to it, knows of it. Once is enough.
+    Used {
+        /// Which.
+        session: SessionId,
+    },
     /// The session has been idle for too long, as far as it knows.
     IdleClaimed {
         /// Which.

@@ -11,15 +11,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How an open ended well.
-#[derive(Debug, Clone)]
-pub struct Opened {
-    /// The session.
-    pub session: SessionView,
-    /// This open started it; false where it joined.
-    pub created: bool,
-}
-
 /// A session, for `show` and `list`.
 #[derive(Debug, Clone)]
 pub struct SessionView {

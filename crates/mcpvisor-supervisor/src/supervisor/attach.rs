@@ -1,6 +1,6 @@
 //! The one client of an exclusive server, or of a session's shared ones.
 use super::Supervisor;
-use crate::api::Failure;
+use crate::api::{Failure, Kept};
 use crate::gate::Presence;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::attached::{Attached as SharedClient, Refused};
@@ -8,7 +8,7 @@ use crate::relay::exclusive::{Client, Relay, Taken};
 use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::server::{Mode, ServerState};
 use mcpvisor_lifecycle::session::SessionState;
-use mcpvisor_lifecycle::{Generation, ServerName, SessionId};
+use mcpvisor_lifecycle::{Generation, ServerName};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -111,8 +111,7 @@ impl Supervisor {
     }
 
     /// Resolves when the clients of an ended session have everything that was for them.
-    pub async fn delivered(&self, session: SessionId) {
-        let Some(record) = self.core.record(session) else { return };
+    pub async fn delivered(&self, Kept(record): &Kept) {
         for server in record.servers().iter() {
             let relay = server.live().delivering.clone();
             if let Some(relay) = relay {

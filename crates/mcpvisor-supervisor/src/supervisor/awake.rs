@@ -4,7 +4,9 @@ use crate::api::Failure;
 use crate::gate::{Gate, Permit, Presence, Shut};
 use crate::record::SessionRecord;
 use crate::session_actor::SessionMsg;
+use mcpvisor_lifecycle::registry::RegistryEvent;
 use mcpvisor_lifecycle::server::ServerState;
+use std::sync::atomic::Ordering;
 
 impl Supervisor {
     /// Admits a call. A session that is parked is started first: once, however many wait for it, and it goes on if they give up.
@@ -12,7 +14,9 @@ impl Supervisor {
     /// # Errors
     /// `SessionClosing`; `StartFailed` of a parked session whose servers could not be started again.
     pub(super) async fn admit(&self, record: &SessionRecord) -> Result<Permit, Failure> {
-        through(record, Gate::admit).await
+        let permit = through(record, Gate::admit).await?;
+        self.used(record);
+        Ok(permit)
     }
 
     /// The same for a client that is to be attached; it holds off idleness from now on.
@@ -20,7 +24,16 @@ impl Supervisor {
     /// # Errors
     /// As of [`admit`](Self::admit).
     pub(super) async fn enter(&self, record: &SessionRecord) -> Result<Presence, Failure> {
-        through(record, Gate::enter).await
+        let presence = through(record, Gate::enter).await?;
+        self.used(record);
+        Ok(presence)
+    }
+
+    /// The registry knows from the first one on that somebody uses the session.
+    fn used(&self, record: &SessionRecord) {
+        if !record.used.swap(true, Ordering::Relaxed) {
+            self.core.tell(RegistryEvent::Used { session: record.id });
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::cli::{CloseArgs, Globals, SessionArgs};
 use crate::render::{certificate, output};
 use mcpvisor_control::params::{SessionClose, SessionKill, SessionList};
 use mcpvisor_control::results::{CloseOutcome, CloseReport, CloseResults, Session};
-use mcpvisor_control::{ErrorKind, SessionKey, SessionRef};
+use mcpvisor_control::{ErrorKind, ErrorObject, SessionKey, SessionRef};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::{HashMap, HashSet};
@@ -57,6 +57,15 @@ fn chosen(wire: &mut Wire, args: &CloseArgs, globals: &Globals) -> Result<Vec<Se
     let list = wire.call("list sessions", &SessionList { user: globals.user, all_users: false })?;
     let of =
         |session: &Session| SessionRef { key: session.key.clone(), generation: Some(session.generation) };
+    if let Some(parent) = &args.parent
+        && !list.value.sessions.iter().any(|session| session.key == *parent)
+    {
+        let error = ErrorObject::new(ErrorKind::NotFound, format!("there is no session {parent}"));
+        return Err(Failure::refused(
+            format!("close what is below session {parent}"),
+            error.with("key", parent.as_str()),
+        ));
+    }
     let below = args.parent.as_ref().map(|parent| below(parent, &list.value.sessions));
     let is_below = |session: &Session| below.as_ref().is_none_or(|below| below.contains(&session.key));
     let chosen = list.value.sessions.iter().filter(|session| is_chosen(session, args) && is_below(session));

@@ -287,3 +287,21 @@ async fn g43_a_client_that_does_not_read_its_answers_is_not_read() {
         }
     }
 }
+
+/// A client that shuts down its own direction gets what it has asked for, and then the end.
+#[tokio::test]
+async fn who_says_no_more_is_answered() {
+    let mut client = Client::new("").await;
+    let wait = json!({"key": "nobody", "generation": 1});
+    for (id, method, params) in [(1, "daemon/status", json!({})), (2, "session/wait", wait)] {
+        client.send(&json!({"jsonrpc":"2.0","id":id,"method":method,"params":params}).to_string()).await;
+    }
+    client.stream.get_mut().shutdown().await.unwrap();
+    let mut ids = vec![client.receive().await["id"].clone(), client.receive().await["id"].clone()];
+    ids.sort_by_key(Value::to_string);
+    assert_eq!(ids, [json!(1), json!(2)]);
+    let mut rest = String::new();
+    let end = client.stream.read_line(&mut rest);
+    assert_eq!(tokio::time::timeout(Duration::from_secs(10), end).await.expect("the end").unwrap(), 0);
+    client.served.await.unwrap();
+}

@@ -17,7 +17,7 @@ use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
 use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::{Generation, KeyRef, ProfileName, SessionId, SessionKey, Uid};
 use mcpvisor_process::Holder;
-use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OnIdle, OpenRequest, Opened, Undo};
+use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OnIdle, OpenRequest, Opened, Opener, Undo};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -25,6 +25,8 @@ use tokio::sync::watch;
 /// The most labels of a session, and the longest of their names and values, in bytes.
 const MOST_LABELS: usize = 64;
 const LONGEST_LABEL: usize = 1024;
+/// The longest time to live: a hundred years, as for the durations of a command line; its end has a date.
+const LONGEST_TTL: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 pub(super) async fn open(
     context: Context,
@@ -48,16 +50,17 @@ pub(super) async fn open(
     });
     let (key, of_shim) = (request.key.key.clone(), request.direct.is_some());
     let daemon = &context.daemon;
+    let held = Hold { lease, wait, of_shim };
     let opened = if wait {
         // Dropping this future, when the requester gives up or goes away, cancels the open.
         let opened = context.daemon.supervisor.open(request);
-        hold(&context, lease, wait, &read, queue::told_beside(&context, position, opened).await)
+        hold(&context, held, &read, queue::told_beside(&context, position, opened).await)
     } else {
         // This one goes on without its requester, who may be gone before it is even admitted; its lease then ends at once.
         let worker = context.clone();
         let work = async move {
             let opened = worker.daemon.supervisor.open(request).await;
-            hold(&worker, lease, wait, &read, opened)
+            hold(&worker, held, &read, opened)
         };
         let opened = queue::told_beside(&context, position, tokio::spawn(work)).await;
         opened.unwrap_or_else(|error| Err(Failure::Internal(error.to_string())))
@@ -67,7 +70,7 @@ pub(super) async fn open(
     let opened = opened?;
     // The shim can kill what is left should this daemon die without a word.
     let session = SessionId { uid, generation: opened.session.generation };
-    let mut unanswered = Unanswered { context: &context, session, armed: opened.created && wait };
+    let mut unanswered = Unanswered { context: &context, opener: opened.opener, armed: wait };
     let kill = if of_shim { daemon.supervisor.kill_file(session).await } else { None };
     unanswered.armed = false;
     let kill_descriptor = kill.is_some();
@@ -150,7 +153,7 @@ async fn again(context: Context, uid: Uid, params: SessionOpen) -> Result<result
     let (worker, asks) = (context.clone(), params.clone());
     let work = async move { carry_out(&worker, uid, asks, deadline).await };
     let opened: results::Opened = repeat::once(&context, asked, &params, work).await?;
-    // In the step in which the answer is taken: see `hold`.
+    // In the step in which the answer is taken: see `hold`. Each connection that takes it holds the lease, and the last one ends it.
     if opened.created && lease == Lease::Connection {
         context.leases.add(SessionId { uid, generation: Generation(opened.session.generation) });
     }
@@ -163,20 +166,24 @@ async fn carry_out(
     params: SessionOpen,
     deadline: Option<Instant>,
 ) -> Worked<results::Opened> {
-    let (none, parent) = (Descriptors::default(), params.parent.clone());
+    let (none, parent, lease) = (Descriptors::default(), params.parent.clone(), params.lease);
     let (request, read) = match prepare(context, uid, params, none, deadline).await {
         Ok(request) => request,
         Err(error) => return (Err(error), None),
     };
-    let (key, wait) = (request.key.key.clone(), request.wait);
+    let (key, wait, leased) = (request.key.key.clone(), request.wait, lease == Lease::Connection);
     let opened = context.daemon.supervisor.open(request).await;
     caught_up(context, &read, &opened);
     let opened = opened.map_err(|failure| convert::open_error(failure, &key, parent.as_ref()));
     audit(context, &key, &opened);
-    let undo = opened.as_ref().ok().filter(|opened| opened.created && wait).map(|opened| -> Undo {
-        let session = SessionId { uid, generation: opened.session.generation };
+    let undo = opened.as_ref().ok().filter(|_| wait).map(|opened| -> Undo {
         let supervisor = context.daemon.supervisor.clone();
-        Box::new(move || supervisor.lease_ended(session))
+        let (opener, session) = (opened.opener, opened.kept.session());
+        // Nobody ever held the lease of a connection that vanished: it is over. Else this opener alone has gone.
+        match leased && opened.created {
+            true => Box::new(move || supervisor.lease_ended(session)),
+            false => Box::new(move || supervisor.unheard(opener)),
+        }
     });
     let answer = opened.map(|opened| results::Opened {
         session: convert::session(&opened.session),
@@ -186,17 +193,17 @@ async fn carry_out(
     (answer, undo)
 }
 
-/// A session that is open and that its requester has not been told of. One that gives up before has cancelled the open.
+/// A session that is open and that its requester has not been told of. One that gives up before cancels late.
 struct Unanswered<'a> {
     context: &'a Context,
-    session: SessionId,
+    opener: Opener,
     armed: bool,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.context.daemon.supervisor.lease_ended(self.session);
+            self.context.daemon.supervisor.unheard(self.opener);
         }
     }
 }
@@ -205,22 +212,30 @@ impl Drop for Unanswered<'_> {
 /// would not be noticed. One that was joined is another's.
 fn hold(
     context: &Context,
-    lease: Lease,
-    wait: bool,
+    hold: Hold,
     read: &Arc<Config>,
     opened: Result<Opened, Failure>,
 ) -> Result<Opened, Failure> {
     caught_up(context, read, &opened);
-    if let Ok(opened) = &opened
-        && opened.created
-    {
-        let session = SessionId { uid: opened.session.owner, generation: opened.session.generation };
-        // A requester that vanished before the answer has cancelled the open.
-        if lease == Lease::Connection || (wait && context.leases.has_ended()) {
-            context.leases.add(session);
-        }
+    let opened = opened?;
+    if hold.of_shim {
+        context.leases.keep(opened.kept.clone());
     }
-    opened
+    if hold.lease == Lease::Connection && opened.created {
+        context.leases.add(opened.kept.session());
+    } else if hold.wait && context.leases.has_ended() {
+        // A requester that vanished before the answer cancels late.
+        context.daemon.supervisor.unheard(opened.opener);
+    }
+    Ok(opened)
+}
+
+/// How a connection holds what it opens.
+#[derive(Clone, Copy)]
+struct Hold {
+    lease: Lease,
+    wait: bool,
+    of_shim: bool,
 }
 
 /// A reload that came while it was resolved, queued or admitted holds for it too.
@@ -243,6 +258,10 @@ fn holder(daemon: &Daemon, peer: &Peer, lease: Lease) -> Result<Option<Holder>, 
 /// server, and may say nothing for as long as it likes.
 fn limits(params: &SessionOpen, resolved: &Resolved) -> Result<Limits, ErrorObject> {
     let ttl = params.ttl_ms.map(Duration::from_millis);
+    if ttl.is_some_and(|ttl| ttl > LONGEST_TTL) {
+        let why = format!("a session lives for at most {} ms (ttl_ms)", LONGEST_TTL.as_millis());
+        return Err(ErrorObject::new(ErrorKind::InvalidRequest, why));
+    }
     if ttl == Some(Duration::ZERO) {
         return Err(ErrorObject::new(ErrorKind::InvalidRequest, "a session can't live for no time (ttl_ms)"));
     }

@@ -5,8 +5,8 @@ use crate::connection::Context;
 use crate::convert;
 use mcpvisor_control::{ErrorObject, SessionKey, params, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
-use mcpvisor_lifecycle::SessionId;
 use mcpvisor_lifecycle::registry::{CloseOptions, Goal, Target};
+use mcpvisor_lifecycle::{Generation, SessionId, SessionKey as SessionName};
 use mcpvisor_supervisor::{Certificate, Failure};
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,13 +79,48 @@ pub(super) async fn wait(
     };
     let deadline = context.deadline(params.deadline_ms);
     let uid = target.key.uid;
-    let waited = context.daemon.supervisor.wait(target, goal, deadline).await;
-    if let Ok(waited) = &waited
-        && let session = (SessionId { uid, generation: waited.generation })
-        && context.leases.holds(session)
-    {
-        // A shim leaves when its client has everything.
-        context.daemon.supervisor.delivered(session).await;
+    let supervisor = &context.daemon.supervisor;
+    let named = target.generation;
+    let mut waited = supervisor.wait(target, goal, deadline).await;
+    let meant = waited.as_ref().ok().map(|waited| waited.generation).or(named);
+    if let Some(kept) = meant.and_then(|generation| context.leases.kept(SessionId { uid, generation })) {
+        // A shim learns of its server's end also where others ended since and that is not remembered any more.
+        if waited.is_err()
+            && goal == Goal::Closed
+            && let Some(ended) = supervisor.ended(&kept)
+        {
+            waited = Ok(ended);
+        }
+        // It leaves when its client has everything.
+        if waited.is_ok() {
+            supervisor.delivered(&kept).await;
+        }
     }
-    waited.map(|waited| convert::waited(&waited)).map_err(|failure| convert::error(failure, Some(&key)))
+    waited.map(|waited| convert::waited(&waited)).map_err(|failure| not_waited(failure, &key, named))
+}
+
+/// A generation that is not known may be one that has ended and is not remembered any more, while another one holds the key.
+fn not_waited(failure: Failure, key: &SessionName, named: Option<Generation>) -> ErrorObject {
+    let unknown = matches!(failure, Failure::NotFound);
+    let mut error = convert::error(failure, Some(key));
+    if let Some(Generation(generation)) = named.filter(|_| unknown) {
+        error.message =
+            format!("generation {generation} of session {key} is not known, or not remembered any more");
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_that_is_not_remembered_is_named() {
+        let key = SessionName::new("a").unwrap();
+        let told = |named| not_waited(Failure::NotFound, &key, named);
+        assert_eq!(told(None).message, "there is no session a");
+        let forgotten = told(Some(Generation(1)));
+        assert!(forgotten.message.starts_with("generation 1 of session a is not known"), "{forgotten:?}");
+        assert_eq!(forgotten.kind(), mcpvisor_control::ErrorKind::NotFound);
+    }
 }
