@@ -129,6 +129,14 @@ on_both! {
         assert_eq!(daemon.cli(&["events", "-f", "nobody"]).fails(4)["kind"], "not_found");
         assert_eq!(daemon.cli(&["events", "nobody"]).fails(4)["kind"], "not_found");
         assert_eq!(daemon.cli(&["events", "-f", "k@1"]).fails(1)["kind"], "stale_generation");
+        // Where nothing of the key is kept the gap is told by itself.
+        open(&daemon, scene, "other", &polite(), &[]);
+        let told = connection.call("event/subscribe", &json!({"key": "k", "since": 1, "follow": false})).expect("it is known");
+        assert_eq!(told["events"], json!([]), "{told:#}");
+        assert_eq!(told["lost"].as_u64(), told["oldest"].as_u64().map(|oldest| oldest - 1), "{told:#}");
+        let text = daemon.command(scene, &["events", "k"]).output().text();
+        assert!(text.contains("not kept any more") || text.contains("\"lost\""), "{text}");
+        close(&daemon, "other");
         drop(connection);
         daemon.finish();
     };

@@ -1,6 +1,7 @@
 //! Servers of a live session: added, removed, started again; the names of their tools; what the attached client and others see.
 //!
 //! How the guards of these tests were seen to fail: see the seeded bugs `G26AddOutlivesTheClose` and `G29RestartLeavesTheTree` in the machines.
+mod order;
 mod profiles;
 mod retried;
 

@@ -173,6 +173,7 @@ impl Session {
             SessionEvent::Restart { request, name, drain } => {
                 self.restart(now, request, &name, drain, &mut out);
             }
+            SessionEvent::Yield { request, name } => self.make_room(now, request, &name, &mut out),
             SessionEvent::CancelChange { request } => self.cancel_change(request, &mut out),
             SessionEvent::ServerDrained { server } => self.server_drained(server, &mut out),
             SessionEvent::Timeout => {

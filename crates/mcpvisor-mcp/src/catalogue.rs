@@ -44,8 +44,13 @@ pub struct Owned {
 pub enum Meaning {
     /// One server's entry.
     One(Owned),
-    /// Several servers could be meant: these names say which.
-    Ambiguous(Vec<String>),
+    /// One of these could be meant.
+    Ambiguous {
+        /// The published names that say which; of some of them there may be none.
+        names: Vec<String>,
+        /// All of them.
+        owners: Vec<Owned>,
+    },
     /// Nothing.
     Unknown,
 }
@@ -54,7 +59,7 @@ pub enum Meaning {
 #[derive(Debug)]
 pub struct Catalogue {
     published: BTreeMap<String, Vec<Owned>>,
-    plain: BTreeMap<String, Vec<String>>,
+    plain: BTreeMap<String, Vec<Owned>>,
 }
 
 impl Catalogue {
@@ -69,9 +74,9 @@ impl Catalogue {
                 own.map(|item| Owned { server: Arc::clone(&of.server), item: item.clone() })
             })
         };
-        let mut plain: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut plain: BTreeMap<String, Vec<Owned>> = BTreeMap::new();
         for owned in all() {
-            plain.entry(owned.item.name.clone()).or_default().push(owned.prefixed());
+            plain.entry(owned.item.name.clone()).or_default().push(owned);
         }
         let mut published: BTreeMap<String, Vec<Owned>> = BTreeMap::new();
         let is_shared = |name: &str| plain.get(name).is_some_and(|claims| claims.len() > 1);
@@ -122,12 +127,21 @@ impl Catalogue {
     pub fn find(&self, name: &str) -> Meaning {
         match self.published.get(name).map(Vec::as_slice) {
             Some([owned]) => Meaning::One(owned.clone()),
-            Some(owners) => Meaning::Ambiguous(owners.iter().map(Owned::prefixed).collect()),
+            Some(owners) => self.ambiguous(owners),
             None => match self.plain.get(name) {
-                Some(claims) if claims.len() > 1 => Meaning::Ambiguous(claims.clone()),
+                Some(claims) if claims.len() > 1 => self.ambiguous(claims),
                 _ => Meaning::Unknown,
             },
         }
+    }
+
+    /// Only names that mean one thing are told.
+    fn ambiguous(&self, owners: &[Owned]) -> Meaning {
+        let works = |owned: &Owned| {
+            self.entries().find(|(_, of)| of.server == owned.server && of.item.name == owned.item.name)
+        };
+        let names = owners.iter().filter_map(works).map(|(name, _)| name.to_owned()).collect();
+        Meaning::Ambiguous { names, owners: owners.to_vec() }
     }
 }
 
@@ -179,7 +193,7 @@ mod tests {
     fn find(catalogue: &Catalogue, name: &str) -> String {
         match catalogue.find(name) {
             Meaning::One(owned) => format!("{} of {}", owned.item.name, owned.server),
-            Meaning::Ambiguous(names) => format!("one of {}", names.join(" ")),
+            Meaning::Ambiguous { names, .. } => format!("one of {}", names.join(" ")),
             Meaning::Unknown => "nothing".to_owned(),
         }
     }
@@ -211,6 +225,11 @@ mod tests {
         // `x` of `a__b`, and `b__x` of `a`: both could be meant.
         assert!(find(&catalogue, "a__b__x").starts_with("one of"));
         assert!(find(&catalogue, "b__x").starts_with("one of"));
+        assert_eq!(
+            find(&catalogue, "x"),
+            "one of a__x",
+            "the names that are ambiguous themselves are not told"
+        );
         assert_eq!(find(&catalogue, "a__x"), "x of a");
         let clash = [server("a", &["x"]), server("b", &["x"]), server("c", &["a__x"])];
         let clash = Catalogue::new(&clash, Prefix::OnConflict);

@@ -22,6 +22,7 @@ use exclusive::End;
 use mcpvisor_mcp::endpoint::CallKey;
 use mcpvisor_mcp::peer::turns::{CallLimits, Caller, Load, Overrun};
 use mcpvisor_mcp::peer::{Forward, NotReady, Sent};
+use mcpvisor_mcp::relay::Because;
 use mcpvisor_mcp::{EraChoice, HandshakeError, Item, ListKind, Negotiated, Pages, Peer, RequestNumber};
 use serde_json::value::RawValue;
 use shared::{Shared, Told, Waiter, lock};
@@ -121,6 +122,9 @@ pub(crate) enum CallError {
     /// The session is being closed, and the call waited for its turn: it was certainly not written.
     #[error("the session is being closed")]
     Closing,
+    /// The server does not run, or not for this call, which did not reach it.
+    #[error("{}", .0.message())]
+    Unreached(Because),
     /// The handshake is not done.
     #[error("the server is not ready")]
     NotReady,

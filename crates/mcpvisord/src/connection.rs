@@ -5,6 +5,9 @@
 mod attach;
 mod half;
 mod leases;
+mod turns;
+
+pub(crate) use turns::Turn;
 
 use crate::budget::Charge;
 use crate::daemon::Daemon;
@@ -27,6 +30,7 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use turns::Turns;
 
 /// The most requests in flight on one connection.
 const MOST_REQUESTS: usize = 1024;
@@ -45,6 +49,8 @@ pub(crate) struct Context {
     pub(crate) read_at: Instant,
     /// A descriptor that goes with the answer.
     pub(crate) gift: Gift,
+    /// Its place in the order of its connection's requests.
+    place: turns::Place,
     cancelled: watch::Receiver<bool>,
     in_flight: InFlight,
 }
@@ -55,6 +61,12 @@ impl Context {
         let mut cancelled = self.cancelled.clone();
         // The sender lives as long as the request is in flight; without it the connection is gone.
         let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Resolves when the connection's changes and closes that were sent before this one have been handed over; none of a request that
+    /// has no place in that order, or whose turn was taken.
+    pub(crate) async fn turn(&self) -> Option<Turn> {
+        turns::take(&self.place).await
     }
 
     /// Answers before the handler is done: what it answers in the end is not told. The request stays in flight, and can be cancelled.
@@ -110,6 +122,8 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
     let connection = Connection {
         in_flight: InFlight::default(),
         leases: Leases::new(daemon.supervisor.clone(), daemon.lease_holders().clone()),
+        turns: Turns::default(),
+        leases: Leases::new(daemon.supervisor.clone()),
         peer: Arc::new(peer),
         outbox: outbox.clone(),
         daemon,
@@ -185,6 +199,7 @@ struct Connection {
     outbox: Outbox,
     leases: Leases,
     in_flight: InFlight,
+    turns: Turns,
 }
 
 impl Connection {
@@ -299,7 +314,8 @@ impl Connection {
             }
             in_flight.insert(id.clone(), Flight { cancel, answered: false });
         }
-        let context = self.context(id, cancelled);
+        let place = self.turns.place(&method);
+        let context = self.context(id, place, cancelled);
         let owed = Owed {
             in_flight: Arc::clone(&self.in_flight),
             outbox: self.outbox.clone(),
@@ -310,7 +326,7 @@ impl Connection {
         tasks.spawn(async move { owed.pay(answer(context, method, params, descriptors).await) });
     }
 
-    fn context(&self, id: Id, cancelled: watch::Receiver<bool>) -> Context {
+    fn context(&self, id: Id, place: turns::Place, cancelled: watch::Receiver<bool>) -> Context {
         Context {
             daemon: self.daemon.clone(),
             peer: Arc::clone(&self.peer),
@@ -319,6 +335,7 @@ impl Connection {
             id,
             read_at: Instant::now(),
             gift: Gift::default(),
+            place,
             cancelled,
             in_flight: Arc::clone(&self.in_flight),
         }

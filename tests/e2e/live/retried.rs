@@ -101,4 +101,31 @@ on_both! {
         assert!(ended.to_string().contains("servers_failed"), "{ended:#}");
         daemon.finish();
     };
+
+    /// Between the end of the old one and the start of the new one the tools are down, and say when to ask again; where the new one fails the old one is back.
+    d5_the_gap_of_a_stop_first_replacement = |scene, containment| {
+        let stop = "replace = \"stop-first\"";
+        let daemon = start(scene, containment, &[("a", "x", "old", stop)]);
+        change(&daemon, &[("a", "x", "new", &format!("{stop}\ntimeouts = {{ start = \"4s\" }}"))]);
+        let text = fs::read_to_string(daemon.config()).expect("ours");
+        fs::write(daemon.config(), text.replace("MARK = \"new\"", "MARK = \"new\", MUTE = \"1\"")).expect("ours");
+        let rpc = daemon.connect();
+        let reloading = rpc.send("daemon/reload", &json!({}));
+        let ask = daemon.connect();
+        let mut refused = None;
+        eventually("the gap", SOON, || {
+            refused = ask.call("tool/call", &json!({"key": "k", "tool": "x"})).err();
+            refused.is_some()
+        });
+        let refused = refused.expect("it was refused");
+        assert_eq!(refused["data"]["kind"], "server_exited", "{refused:#}");
+        assert!(refused["data"]["retry_after_ms"].as_u64().is_some_and(|ms| ms > 0), "{refused:#}");
+        eventually("the session is told as degraded", SOON, || daemon.cli(&["show", "k"]).ok()["state"] == "degraded");
+        let told = reloading.wait(SOON).expect("the reload is answered");
+        assert_eq!(outcomes(&told), pairs(&[("a", "failed")]), "{told:#}");
+        assert_eq!(call(&daemon, "x"), "old");
+        drop((rpc, ask));
+        assert_closed(&close(&daemon, "k"), containment);
+        daemon.finish();
+    };
 }

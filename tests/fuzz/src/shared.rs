@@ -285,8 +285,8 @@ impl World {
                         let rename = at.map(|at| (at, outgoing::quoted(&owned.item.name).into_boxed_slice()));
                         return self.ask(call, server, &Forward { rename, ..forward });
                     }
-                    Meaning::Ambiguous(names) => self.endpoint.not_found(call, &wanted, &names),
-                    Meaning::Unknown => self.endpoint.not_found(call, &wanted, &[]),
+                    Meaning::Ambiguous { names, .. } => self.endpoint.not_found(call, &wanted, Some(&names)),
+                    Meaning::Unknown => self.endpoint.not_found(call, &wanted, None),
                 }
             }
             Errand::SetLevel(_) => self.endpoint.errand_done(call, "{}"),

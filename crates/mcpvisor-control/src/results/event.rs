@@ -43,6 +43,9 @@ pub struct Subscribed {
     /// Those that were asked for; empty where they come as notifications.
     #[serde(default)]
     pub events: Vec<Event>,
+    /// How many events of the user, of all kinds, were not kept long enough to be told behind the last of these, or at all where there is none.
+    #[serde(default)]
+    pub lost: u64,
 }
 
 /// Parameters of the `event` notification.

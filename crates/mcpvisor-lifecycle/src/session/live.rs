@@ -50,7 +50,7 @@ impl Session {
         let replaces = if replace {
             let at = self.member(name).ok_or(ChangeRefusal::NoServer)?;
             let slot = &self.slots[at];
-            if slot.work != Work::Member || self.is_being_replaced(slot.place) {
+            if !slot.work.is_at_rest() || self.is_being_replaced(slot.place) {
                 return Err(ChangeRefusal::Busy);
             }
             Some(slot.place)
@@ -79,7 +79,7 @@ impl Session {
         }
         if let Some(at) = self.member(name) {
             let place = self.slots[at].place;
-            if self.slots[at].work != Work::Member || self.is_being_replaced(place) {
+            if !self.slots[at].work.is_at_rest() || self.is_being_replaced(place) {
                 return reply(request, Err(ChangeRefusal::Busy), out);
             }
             let waiting = vec![(request, Ok(Changed::Removed { server: place }))];
@@ -121,9 +121,16 @@ impl Session {
         let replaced = self.is_being_replaced(self.slots[at].place);
         let budget = drain.unwrap_or(self.config.drain);
         let slot = &mut self.slots[at];
+        let gone = slot.is_gone();
         match &mut slot.work {
             Work::Holding { requests, .. } | Work::Restarting { requests, .. } => requests.push(request),
             _ if replaced || slot.lost => reply(request, Err(ChangeRefusal::Busy), out),
+            Work::Yielded { request: None } if gone => {
+                slot.status = Status::Starting;
+                slot.work = Work::Restarting { requests: vec![request], over: true };
+                out.push(SessionEffect::StartServer { server: slot.place });
+            }
+            Work::Yielding { .. } | Work::Yielded { .. } => reply(request, Err(ChangeRefusal::Busy), out),
             _ if matches!(slot.status, Status::Quarantined | Status::Killing) => {
                 reply(request, Err(ChangeRefusal::Quarantined { server: slot.place }), out);
             }
@@ -132,6 +139,41 @@ impl Session {
                 out.push(SessionEffect::HoldServer { server: slot.place });
             }
             _ => start_again(slot, vec![request], out),
+        }
+    }
+
+    /// A member is stopped so that another can take its place.
+    pub(super) fn make_room(
+        &mut self,
+        now: Moment,
+        request: RequestId,
+        name: &ServerName,
+        out: &mut Effects,
+    ) {
+        if let Err(refusal) = self.may_change() {
+            return reply(request, Err(refusal), out);
+        }
+        let Some(at) = self.member(name) else {
+            let known = self.slots.iter().any(|slot| slot.name == *name);
+            let refusal = if known { ChangeRefusal::Busy } else { ChangeRefusal::NoServer };
+            return reply(request, Err(refusal), out);
+        };
+        let replaced = self.is_being_replaced(self.slots[at].place);
+        let until = now.after(self.config.drain);
+        let slot = &mut self.slots[at];
+        if !slot.work.is_at_rest() || replaced || slot.lost {
+            return reply(request, Err(ChangeRefusal::Busy), out);
+        }
+        match slot.status {
+            Status::Quarantined | Status::Killing => {
+                reply(request, Err(ChangeRefusal::Quarantined { server: slot.place }), out);
+            }
+            Status::Ready => {
+                slot.work = Work::Yielding { until, request: Some(request) };
+                out.push(SessionEffect::HoldServer { server: slot.place });
+            }
+            _ if slot.is_gone() => made_room(slot, Some(request), out),
+            _ => stop_to_yield(slot, Some(request), out),
         }
     }
 
@@ -149,7 +191,12 @@ impl Session {
                 Work::Retiring { waiting, .. } | Work::Leaving { waiting } => {
                     waiting.retain(|(of, _)| *of != request);
                 }
-                Work::Member | Work::Joining { .. } => {}
+                Work::Yielding { request: of, .. } | Work::Yielded { request: of }
+                    if *of == Some(request) =>
+                {
+                    *of = None;
+                }
+                Work::Member | Work::Joining { .. } | Work::Yielding { .. } | Work::Yielded { .. } => {}
             }
         }
     }
@@ -231,6 +278,20 @@ impl Session {
                     }
                 }
             }
+            Work::Yielding { request, .. } | Work::Yielded { request }
+                if report == ServerReport::Quarantined =>
+            {
+                // It is a member that can't be killed, and nothing else.
+                if let Some(request) = request {
+                    reply(request, Err(ChangeRefusal::Quarantined { server }), out);
+                }
+            }
+            Work::Yielding { request, .. } | Work::Yielded { request } if slot.is_gone() => {
+                made_room(slot, request, out);
+            }
+            Work::Yielding { request, .. } if report != ServerReport::Ready => {
+                stop_to_yield(slot, request, out);
+            }
             Work::Retiring { waiting, .. } if report != ServerReport::Ready => {
                 slot.work = Work::Leaving { waiting };
                 if slot.is_reachable() {
@@ -260,6 +321,11 @@ impl Session {
                 Work::Restarting { requests, .. } => {
                     let requests = std::mem::take(requests);
                     requests.into_iter().for_each(|of| reply(of, Err(ChangeRefusal::Closed), out));
+                }
+                Work::Yielding { request, .. } | Work::Yielded { request } => {
+                    let request = request.take();
+                    slot.work = Work::Member;
+                    request.into_iter().for_each(|of| reply(of, Err(ChangeRefusal::Closed), out));
                 }
                 _ => {}
             }
@@ -352,6 +418,26 @@ pub(super) fn give_up_restart(slot: &mut Slot, out: &mut Effects) {
         slot.work = Work::Member;
         requests.into_iter().for_each(|of| reply(of, Err(ChangeRefusal::Closing), out));
     }
+    if let Work::Yielding { request, .. } | Work::Yielded { request } = &mut slot.work {
+        let request = request.take();
+        slot.work = Work::Member;
+        request.into_iter().for_each(|of| reply(of, Err(ChangeRefusal::Closing), out));
+    }
+}
+
+fn stop_to_yield(slot: &mut Slot, request: Option<RequestId>, out: &mut Effects) {
+    let server = slot.place;
+    slot.work = Work::Yielded { request };
+    out.push(SessionEffect::SettleServer { server });
+    out.push(SessionEffect::StopServer { server, term_first: false });
+}
+
+/// Nothing of it is left; that it is gone is nobody's concern now.
+fn made_room(slot: &mut Slot, request: Option<RequestId>, out: &mut Effects) {
+    let server = slot.place;
+    slot.status = Status::Stopped;
+    slot.work = Work::Yielded { request: None };
+    request.into_iter().for_each(|of| reply(of, Ok(Changed::Yielded { server }), out));
 }
 
 fn reply(request: RequestId, result: Result<Changed, ChangeRefusal>, out: &mut Effects) {
@@ -363,6 +449,10 @@ fn drained(slot: &mut Slot, out: &mut Effects) {
         Work::Holding { requests, .. } => {
             let requests = std::mem::take(requests);
             start_again(slot, requests, out);
+        }
+        Work::Yielding { request, .. } => {
+            let request = request.take();
+            stop_to_yield(slot, request, out);
         }
         Work::Retiring { waiting, .. } => {
             slot.work = Work::Leaving { waiting: std::mem::take(waiting) };

@@ -145,6 +145,14 @@ pub enum SessionEvent {
         /// Drain budget; none is the session's.
         drain: Option<Duration>,
     },
+    /// Somebody wants a server stopped so that another can take its place: it stays a member; answered when nothing of it is left. Then it is
+    /// replaced, removed, or started again by a restart.
+    Yield {
+        /// To be answered.
+        request: RequestId,
+        /// The server's.
+        name: ServerName,
+    },
     /// The one who asked for a change is gone: an add ends, anything else goes on without an answer.
     CancelChange {
         /// What had been asked.
@@ -174,6 +182,11 @@ pub enum Changed {
     },
     /// Nothing of the server is left.
     Removed {
+        /// Which.
+        server: Place,
+    },
+    /// Nothing of the server is left, and it is a member still.
+    Yielded {
         /// Which.
         server: Place,
     },

@@ -57,6 +57,7 @@ impl World {
         match event {
             SessionEvent::Add { request, .. }
             | SessionEvent::Remove { request, .. }
+            | SessionEvent::Yield { request, .. }
             | SessionEvent::Restart { request, .. } => {
                 self.answer_change(*request, Err(ChangeRefusal::Closed))
             }

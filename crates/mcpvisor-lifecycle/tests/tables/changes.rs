@@ -9,7 +9,7 @@ use mcpvisor_lifecycle::session::{
 use mcpvisor_lifecycle::{Moment, Place, RequestId};
 use std::time::Duration;
 
-const EVENTS: [&str; 23] = [
+const EVENTS: [&str; 24] = [
     "Add(c)",
     "Add(b)",
     "Replace(b)",
@@ -20,6 +20,7 @@ const EVENTS: [&str; 23] = [
     "Restart(b)",
     "Restart(b, no drain)",
     "Restart(c)",
+    "Yield(b)",
     "CancelChange",
     "Drained(b)",
     "Timeout",
@@ -36,7 +37,7 @@ const EVENTS: [&str; 23] = [
 ];
 
 /// Each variant by the word of the table, with the way to it.
-const VARIANTS: [(&str, &[&str]); 16] = [
+const VARIANTS: [(&str, &[&str]); 19] = [
     ("direct", &["Begin", "a:Ready"]),
     ("starting", &["Begin"]),
     ("b ready", &["Begin", "a:Ready", "b:Ready"]),
@@ -47,6 +48,9 @@ const VARIANTS: [(&str, &[&str]); 16] = [
     ("b held", &["Begin", "a:Ready", "b:Ready", "Restart(b)"]),
     ("b restarting", &["Begin", "a:Ready", "b:Ready", "Restart(b, no drain)"]),
     ("b relaunched", &["Begin", "a:Ready", "b:Ready", "Restart(b, no drain)", "b:Relaunched"]),
+    ("b yielding", &["Begin", "a:Ready", "b:Ready", "Yield(b)"]),
+    ("b to yield", &["Begin", "a:Ready", "b:Ready", "Yield(b)", "Drained(b)"]),
+    ("b yielded", &["Begin", "a:Ready", "b:Ready", "Yield(b)", "Drained(b)", "b:Stopped"]),
     ("b retiring", &["Begin", "a:Ready", "b:Ready", "Remove(b)"]),
     ("b leaving", &["Begin", "a:Ready", "b:Ready", "Remove(b, no drain)"]),
     ("b left over", &["Begin", "a:Ready", "b:Ready", "Remove(b, no drain)", "b:Quarantined"]),
@@ -81,6 +85,7 @@ fn event(text: &str) -> SessionEvent {
         "Add" => SessionEvent::Add { request, server: server(of(text)), replace: false },
         "Replace" => SessionEvent::Add { request, server: server(of(text)), replace: true },
         "Remove" => SessionEvent::Remove { request, name: of(text), drain },
+        "Yield" => SessionEvent::Yield { request, name: of(text) },
         "Restart" => SessionEvent::Restart { request, name: of(text), drain },
         other => panic!("the table of changes names an event {other}"),
     }
@@ -91,16 +96,21 @@ fn holds(variant: &'static str) -> Words {
     let any = |of: &[&str]| of.contains(&variant);
     let there = variant.contains("c joining");
     let restarts = any(&["b held", "b restarting", "b relaunched"]);
+    let yields = any(&["b yielding", "b to yield"]);
     let mut all = words(&[
         variant,
         if variant == "direct" { "direct" } else { "open" },
         if there { "c there" } else { "no c" },
-        if restarts { "b restarts" } else { "no restart" },
+        match (restarts, yields) {
+            (true, _) => "b restarts",
+            (_, true) => "b yields",
+            _ => "no restart",
+        },
     ]);
     if any(&["b ready", "b failed", "b quarantined"]) {
         all.extend(words(&["b at rest"]));
     }
-    if restarts || variant == "c joining for b" {
+    if restarts || any(&["c joining for b", "b yielding", "b to yield"]) {
         all.extend(words(&["b changing"]));
     }
     if any(&["b retiring", "b leaving", "b left over"]) {
@@ -109,7 +119,7 @@ fn holds(variant: &'static str) -> Words {
     if variant == "c joining" {
         all.extend(words(&["b ready"]));
     }
-    if variant != "b failed" {
+    if !any(&["b failed", "b yielded"]) {
         all.extend(words(&["b left"]));
     }
     all

@@ -323,7 +323,7 @@ impl<P> Endpoint<P> {
         let way = self.way(&forward.method, &known, &forward);
         let line = match &way {
             Way::Error(code, text) => Some(plain_error(raw_id, *code, text, None)),
-            Way::NotRunning => Some(super::own_error(raw_id, Because::ServerExited)),
+            Way::NotRunning => Some(super::own_error(raw_id, Because::NotWritten)),
             _ => None,
         };
         if let Some(line) = line {

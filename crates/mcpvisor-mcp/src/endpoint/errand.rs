@@ -72,13 +72,21 @@ impl<P> Endpoint<P> {
         self.answer_with(call, |id| error_line(id, error.get()))
     }
 
-    /// Nothing has the name that was asked for, or several might. `None` where the call was cancelled.
-    pub fn not_found(&mut self, call: CallKey, wanted: &Wanted, ambiguous: &[String]) -> Option<Ended<P>> {
+    /// Nothing has the name that was asked for; or several might, and these names say which. `None` where the call was cancelled.
+    pub fn not_found(
+        &mut self,
+        call: CallKey,
+        wanted: &Wanted,
+        ambiguous: Option<&[String]>,
+    ) -> Option<Ended<P>> {
         let message = match (wanted, ambiguous) {
-            (Wanted::Tool(name), []) => format!("Unknown tool: {name}"),
-            (Wanted::Prompt(name), []) => format!("Unknown prompt: {name}"),
+            (Wanted::Tool(name), None) => format!("Unknown tool: {name}"),
+            (Wanted::Prompt(name), None) => format!("Unknown prompt: {name}"),
             (Wanted::Uri(uri), _) => format!("Resource not found: {uri}"),
-            (Wanted::Tool(name) | Wanted::Prompt(name), names) => {
+            (Wanted::Tool(name) | Wanted::Prompt(name), Some([])) => {
+                format!("several servers have {name}, and no other name says which is meant")
+            }
+            (Wanted::Tool(name) | Wanted::Prompt(name), Some(names)) => {
                 format!("several servers have {name}: say which by {}", names.join(" or "))
             }
         };

@@ -298,12 +298,12 @@ impl World {
                         let rename = at.map(|at| (at, outgoing::quoted(&owned.item.name).into_boxed_slice()));
                         self.ask(call, server.unwrap(), &Forward { rename, ..forward });
                     }
-                    Meaning::Ambiguous(names) => {
-                        let ended = self.endpoint.not_found(call, &wanted, &names);
+                    Meaning::Ambiguous { names, .. } => {
+                        let ended = self.endpoint.not_found(call, &wanted, Some(&names));
                         self.end(ended);
                     }
                     Meaning::Unknown => {
-                        let ended = self.endpoint.not_found(call, &wanted, &[]);
+                        let ended = self.endpoint.not_found(call, &wanted, None);
                         self.end(ended);
                     }
                 }

@@ -30,6 +30,8 @@ pub enum Because {
     ServerLeaves,
     /// The same, and it did not reach the server.
     ServerLeft,
+    /// The server is being started again, or replaced: the call did not reach it.
+    ServerRestarts,
 }
 
 impl Because {
@@ -38,9 +40,11 @@ impl Because {
     #[must_use]
     pub const fn kind(self) -> (&'static str, i64) {
         match self {
-            Self::ServerExited | Self::ServerLeaves | Self::ServerLeft | Self::NotWritten => {
-                ("server_exited", 1015)
-            }
+            Self::ServerExited
+            | Self::ServerLeaves
+            | Self::ServerLeft
+            | Self::ServerRestarts
+            | Self::NotWritten => ("server_exited", 1015),
             Self::Settled | Self::ClientLost => ("cancelled", 1013),
             Self::Closing => ("session_closing", 1004),
             Self::Overloaded | Self::QueueFull(_) | Self::QueueTimeout(..) => ("overloaded", 1009),
@@ -65,6 +69,9 @@ impl Because {
             Self::ServerLeaves => {
                 "the server is being removed or started again, and the call was not answered in time"
             }
+            Self::ServerRestarts => {
+                "the server is being started again, and the call did not reach it: try it again in a moment"
+            }
             Self::ServerLeft => "the server is being removed or started again, and the call did not reach it",
         }
     }
@@ -79,6 +86,7 @@ impl Because {
             Self::TimedOut(Overrun { key, after }) => {
                 format!(",\"timeout\":\"{key}\",\"timeout_ms\":{}", millis(after))
             }
+            Self::ServerRestarts => ",\"retry_after_ms\":1000".to_owned(),
             _ => String::new(),
         }
     }

@@ -83,6 +83,12 @@ impl EventStream {
         self.first
     }
 
+    /// How many of its user's events were lost behind the last one that was told, as [`Told::lost`] counts: where no event comes that could say so.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Ends behind what is published already.
     pub fn finish(&mut self) {
         let state = lock(&self.events.0);

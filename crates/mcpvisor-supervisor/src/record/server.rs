@@ -12,11 +12,14 @@ use mcpvisor_lifecycle::{Incarnation, SpecDigest};
 use mcpvisor_mcp::{Item, ListKind};
 use mcpvisor_process::{Exit, ScopeId};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 /// How much of an ended server's stderr is kept with its tombstone, in bytes.
 const KEPT_STDERR: usize = 4096;
+
+/// When to ask again for a server that is being started again or replaced: about as long as a polite end takes.
+const RETRY_HELD: Duration = Duration::from_secs(1);
 
 /// A server of a session.
 pub(crate) struct ServerRecord {
@@ -230,9 +233,12 @@ impl ServerRecord {
         let live = self.live();
         let until =
             live.waiting.and_then(|(_, _, until)| until).filter(|_| live.state == ServerState::Backoff);
-        let retry_after = until.map(|until| until.since(clock.now()));
-        // One that is held is about to be stopped.
+        // One that is held is about to be stopped, and it or another is started then.
         let state = if live.held { ServerState::Stopping } else { live.state };
+        let retry_after = match until {
+            Some(until) => Some(until.since(clock.now())),
+            None => live.held.then_some(RETRY_HELD),
+        };
         Down { server: self.spec.name.clone(), state, retry_after }
     }
 

@@ -21,7 +21,7 @@ use crate::gate::{Permit, Presence};
 use crate::record::{ServerRecord, SessionRecord};
 use errands::Catalogues;
 use mcpvisor_lifecycle::ServerName;
-use mcpvisor_lifecycle::server::Mode;
+use mcpvisor_lifecycle::server::{Mode, ServerState};
 use mcpvisor_mcp::endpoint::{CallKey, Ended, Endpoint, Face, NoLongerAsked, Reply, Todo, Todos};
 use mcpvisor_mcp::peer::{Asked, Forward, Told};
 use mcpvisor_mcp::relay::Because;
@@ -232,8 +232,25 @@ impl Attached {
             connection = self.server(server).and_then(|server| server.connection());
             sent = self.forward(call, connection.as_ref(), forward);
         }
+        if connection.is_none() || matches!(sent, Err(CallError::Leaving(_))) {
+            sent = Err(CallError::Unreached(self.why_not(server)));
+        }
         self.asked_server(call, server, connection.as_ref(), sent);
         touch(touched, connection);
+    }
+
+    /// Why a server is not asked now.
+    fn why_not(&self, face: usize) -> Because {
+        let faces = lock(&self.faces);
+        let Some(seen) = faces.get(face).and_then(Option::as_ref).filter(|seen| !seen.left) else {
+            return Because::ServerLeft;
+        };
+        let live = seen.record.live();
+        match live.state {
+            _ if live.held => Because::ServerRestarts,
+            ServerState::Starting | ServerState::Backoff => Because::ServerRestarts,
+            _ => Because::NotWritten,
+        }
     }
 
     fn forward(
@@ -508,6 +525,7 @@ fn because(error: &CallError) -> Because {
         CallError::Closing => Because::Closing,
         CallError::Slow => Because::Slow,
         CallError::NotWritten => Because::NotWritten,
+        CallError::Unreached(because) => *because,
         _ => Because::ServerExited,
     }
 }

@@ -40,6 +40,8 @@ pub(crate) enum What {
     Restart {
         drain: Option<Duration>,
     },
+    /// To be stopped, and to stay a member.
+    Yield,
 }
 
 /// The answer, with the server that it speaks of, and what could not be killed.
@@ -62,6 +64,7 @@ impl Change {
                 SessionEvent::Add { request, server, replace: true }
             }
             What::Remove { drain } => SessionEvent::Remove { request, name, drain },
+            What::Yield => SessionEvent::Yield { request, name },
             What::Restart { drain } => SessionEvent::Restart { request, name, drain },
         }
     }
@@ -174,6 +177,7 @@ impl Driver {
                 Changed::Added { server }
                 | Changed::Replaced { server }
                 | Changed::Removed { server }
+                | Changed::Yielded { server }
                 | Changed::Restarted { server },
             )
             | Err(ChangeRefusal::Failed { server } | ChangeRefusal::Quarantined { server }) => Some(*server),

@@ -10,7 +10,7 @@ use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_mcp::ListKind;
-use mcpvisor_mcp::catalogue::{Catalogue, Meaning, ServerItems};
+use mcpvisor_mcp::catalogue::{Catalogue, Meaning, Owned, ServerItems};
 use mcpvisor_mcp::peer::turns::Caller;
 use mcpvisor_mcp::result::check_result;
 use serde_json::value::RawValue;
@@ -245,7 +245,10 @@ impl Supervisor {
                 let catalogue = self.catalogue(record).await?;
                 match catalogue.find(tool) {
                     Meaning::One(owned) => (owned.server.to_string(), owned.item.name),
-                    Meaning::Ambiguous(names) => {
+                    Meaning::Ambiguous { mut names, owners } => {
+                        let with_server =
+                            |owned: &Owned| format!("{} --server {}", owned.item.name, owned.server);
+                        names.extend(owners.iter().map(with_server));
                         let text = format!(
                             "several servers have a tool {tool}: say which by {}",
                             names.join(" or ")

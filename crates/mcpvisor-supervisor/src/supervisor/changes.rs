@@ -32,6 +32,7 @@ impl Drop for Cancel {
 
 impl Supervisor {
     /// Adds a server to a live session, and answers when it is ready. Dropping the future undoes it, unless it is done.
+    /// `handed` is dropped as soon as the session has been told, and before any wait for a session that is not ready: what is asked after that is done after this.
     ///
     /// # Errors
     /// `ServerExists`, `ServerFailed` (nothing of it is left), `SessionClosed`, `SessionClosing`; `Unsupported` of a session of one
@@ -41,10 +42,11 @@ impl Supervisor {
         target: Target,
         spec: ServerSpec,
         deadline: Option<Instant>,
+        handed: impl Send,
     ) -> Result<Changed, Failure> {
         let (name, what) =
             (spec.name.clone(), What::Add { required: spec.required, significant: spec.significant });
-        self.change(target, name, what, Some(spec), deadline).await
+        self.change(target, name, what, Some(spec), deadline, handed).await
     }
 
     /// Puts a server in the place of the one that has its name, once it is ready; that one drains and is ended then. A failure leaves the
@@ -57,10 +59,11 @@ impl Supervisor {
         target: Target,
         spec: ServerSpec,
         deadline: Option<Instant>,
+        handed: impl Send,
     ) -> Result<Changed, Failure> {
         let (name, what) =
             (spec.name.clone(), What::Replace { required: spec.required, significant: spec.significant });
-        self.change(target, name, what, Some(spec), deadline).await
+        self.change(target, name, what, Some(spec), deadline, handed).await
     }
 
     /// Removes a server from a live session: its tools are gone at once, its calls in flight have the drain's time, and the answer comes
@@ -74,8 +77,9 @@ impl Supervisor {
         name: ServerName,
         drain: Option<Duration>,
         deadline: Option<Instant>,
+        handed: impl Send,
     ) -> Result<Changed, Failure> {
-        self.change(target, name, What::Remove { drain }, None, deadline).await
+        self.change(target, name, What::Remove { drain }, None, deadline, handed).await
     }
 
     /// Ends a server by its ladder and starts it again; answers when it is ready.
@@ -88,8 +92,18 @@ impl Supervisor {
         name: ServerName,
         drain: Option<Duration>,
         deadline: Option<Instant>,
+        handed: impl Send,
     ) -> Result<Changed, Failure> {
-        self.change(target, name, What::Restart { drain }, None, deadline).await
+        self.change(target, name, What::Restart { drain }, None, deadline, handed).await
+    }
+
+    /// Ends a server that another is to take the place of; answers when nothing of it is left. It stays the session's, and can't be called,
+    /// until it is replaced, removed or started again.
+    ///
+    /// # Errors
+    /// `ServerQuarantined` where something of it can't be killed; and see [`Failure`].
+    pub async fn yield_server(&self, target: Target, name: ServerName) -> Result<Changed, Failure> {
+        self.change(target, name, What::Yield, None, None, ()).await
     }
 
     async fn change(
@@ -99,8 +113,9 @@ impl Supervisor {
         what: What,
         spec: Option<ServerSpec>,
         deadline: Option<Instant>,
+        handed: impl Send,
     ) -> Result<Changed, Failure> {
-        let change = self.change_without_deadline(target, name, what, spec);
+        let change = self.change_without_deadline(target, name, what, spec, handed);
         match deadline {
             None => change.await,
             Some(at) => {
@@ -115,8 +130,10 @@ impl Supervisor {
         name: ServerName,
         what: What,
         spec: Option<ServerSpec>,
+        handed: impl Send,
     ) -> Result<Changed, Failure> {
-        let record = self.changeable(target).await?;
+        let mut handed = Some(handed);
+        let record = self.changeable(target, &mut handed).await?;
         if let Some(spec) = spec.as_ref().filter(|spec| spec.mode != Mode::Shared)
             && !record.policy.hold.is_empty()
         {
@@ -127,6 +144,9 @@ impl Supervisor {
         }
         if let Some(server) = record.server(&name).filter(|_| !matches!(what, What::Add { .. })) {
             not_attached(&server)?;
+        }
+        if record.gate.is_parked() {
+            handed = None;
         }
         // A session that is parked is awake for the change, and none is idle meanwhile.
         let _present = match self.enter(&record).await {
@@ -142,6 +162,7 @@ impl Supervisor {
         let change = Change { request, name: name.clone(), what };
         let mut cancel = Cancel { actor: actor.clone(), request: Some(request) };
         let _ = actor.send_message(SessionMsg::Change(change, spec.map(Box::new), answer));
+        drop(handed);
         let reply = reply.await;
         cancel.request = None;
         match reply {
@@ -153,7 +174,11 @@ impl Supervisor {
     }
 
     /// A session whose servers can be changed; one that starts is waited for.
-    async fn changeable(&self, target: Target) -> Result<Arc<SessionRecord>, Failure> {
+    async fn changeable(
+        &self,
+        target: Target,
+        handed: &mut Option<impl Send>,
+    ) -> Result<Arc<SessionRecord>, Failure> {
         let record = self.resolve(target.clone(), true).await?;
         let session = record.id;
         if record.direct {
@@ -169,6 +194,7 @@ impl Supervisor {
             SessionState::Closed | SessionState::Failed => Err(Failure::SessionClosed { session }),
             SessionState::Quarantined => Err(Failure::Quarantined { session }),
             SessionState::Starting => {
+                *handed = None;
                 let target = Target { generation: Some(session.generation), ..target };
                 self.wait(target, Goal::Ready, None).await?;
                 Ok(record)

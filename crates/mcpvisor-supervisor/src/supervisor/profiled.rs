@@ -4,7 +4,7 @@ use crate::api::{Origin, ServerSpec};
 use crate::definition::Whole;
 use crate::record::SessionRecord;
 use mcpvisor_lifecycle::registry::{RegistryEvent, Target};
-use mcpvisor_lifecycle::session::{CloseReason, SessionState};
+use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_lifecycle::{ServerName, SessionId};
 use std::sync::Arc;
 
@@ -43,11 +43,6 @@ impl Supervisor {
     #[must_use]
     pub fn profiled_session(&self, session: SessionId) -> Option<Profiled> {
         self.core.record(session).as_ref().and_then(profiled)
-    }
-
-    /// A required server of the session is gone for good: it fails.
-    pub fn servers_failed(&self, session: SessionId) {
-        self.core.tell(RegistryEvent::CloseWanted { session, reason: CloseReason::ServersFailed });
     }
 
     /// A session has these servers from its profile now, with the digests of their definitions, in the profile's order: an open of

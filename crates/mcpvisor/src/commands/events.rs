@@ -31,8 +31,13 @@ pub(crate) fn events(args: &EventsArgs, globals: &Globals) -> Done {
     if globals.json {
         let raw: RawEvents = serde_json::from_str(answer.raw.get()).map_err(|error| bad(&doing, &error))?;
         raw.events.iter().for_each(output::json);
+        if answer.value.lost > 0 {
+            output::json(&serde_json::json!({ "lost": answer.value.lost }));
+        }
     } else {
-        output::text(&answer.value.events.iter().map(|event| shown(event, globals)).collect::<String>());
+        let mut text: String = answer.value.events.iter().map(|event| shown(event, globals)).collect();
+        text += &gap(answer.value.lost, globals);
+        output::text(&text);
     }
     Ok(Status::Done)
 }
@@ -93,12 +98,17 @@ fn tell(params: &RawValue, asked: &Id, globals: &Globals) -> serde_json::Result<
     Ok(())
 }
 
+/// A line in the place of events that are lost.
+fn gap(lost: u64, globals: &Globals) -> String {
+    if lost == 0 || globals.quiet {
+        return String::new();
+    }
+    format!("({lost} events are not kept any more here)\n")
+}
+
 /// One line: when, number, kind, whom, and what there is to say; with `--quiet` kind and whom.
 fn shown(event: &Event, globals: &Globals) -> String {
-    let mut line = String::new();
-    if event.lost > 0 && !globals.quiet {
-        line += &format!("({} events are not kept any more here)\n", event.lost);
-    }
+    let line = gap(event.lost, globals);
     let mut text = if globals.quiet { String::new() } else { format!("{} {} ", event.at, event.seq) };
     text += &event.kind;
     if let Some(key) = &event.key {

@@ -21,6 +21,8 @@ const MOST_SESSIONS: usize = 1_000_000;
 /// How long a stop command may take, where the configuration does not say.
 pub(super) const STOP_COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Room for any one event.
+const LEAST_EVENT_BYTES: u64 = 4096;
 /// More events than anyone reads.
 const MOST_EVENTS: usize = 10_000_000;
 
@@ -114,8 +116,8 @@ fn daemon(section: &Section<'_>) -> Daemon {
     set(&mut daemon.containment, section.get("containment").and_then(|item| item.word(&Containment::WORDS)));
     set(&mut daemon.tombstones, section.get("tombstones").and_then(|item| item.count(0..=MOST_SESSIONS)));
     set(&mut daemon.tombstone_age, section.get("tombstone_age").and_then(|item| item.duration()));
-    set(&mut daemon.events, section.get("events").and_then(|item| item.count(0..=MOST_EVENTS)));
-    let bytes = section.get("event_bytes").and_then(|item| item.size(0..=1 << 30));
+    set(&mut daemon.events, section.get("events").and_then(|item| item.count(1..=MOST_EVENTS)));
+    let bytes = section.get("event_bytes").and_then(|item| item.size(LEAST_EVENT_BYTES..=1 << 30));
     set(&mut daemon.event_bytes, bytes.and_then(|size| usize::try_from(size).ok()));
     breaker(section, &mut daemon.breaker);
     set(&mut daemon.request_ids, section.get("request_ids").and_then(|item| item.count(1..=MOST_SESSIONS)));

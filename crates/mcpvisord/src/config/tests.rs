@@ -414,3 +414,11 @@ call_timeout = \"40s\"
         [(2, 16, "timeouts.call_timeout: a call can't be answered in no time".to_owned())]
     );
 }
+
+#[test]
+fn a_daemon_that_keeps_no_events_is_refused() {
+    for line in ["events = 0", "event_bytes = 0"] {
+        let problems = Config::parse("f.toml", &format!("[daemon]\n{line}\n")).unwrap_err();
+        assert_eq!(problems.lines().count(), 1, "{line}");
+    }
+}

@@ -25,7 +25,7 @@ impl Connection {
         let (_not_cancelled, cancelled) = watch::channel(false);
         let alone = locked(&self.in_flight).is_empty();
         let begun = if alone {
-            begin_attach(self.context(id.clone(), cancelled), params).await
+            begin_attach(self.context(id.clone(), super::turns::Place::default(), cancelled), params).await
         } else {
             Err(ErrorObject::new(
                 ErrorKind::InvalidRequest,

@@ -181,6 +181,9 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
                 (ServerState::Backoff | ServerState::Starting, _) => {
                     format!("server {server} has ended and is being started again")
                 }
+                (ServerState::Stopping, Some(_)) => {
+                    format!("server {server} is being stopped, to be started again or replaced")
+                }
                 (ServerState::Failed, _) => format!("server {server} has failed and is not started again"),
                 (ServerState::Ready | ServerState::Stopping | ServerState::Stopped, _) => {
                     format!("server {server} has ended")

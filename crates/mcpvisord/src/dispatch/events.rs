@@ -25,11 +25,14 @@ pub(super) async fn subscribe(
     let mut stream = stream.map_err(|failure| convert::error(failure, key.as_ref()))?;
     let (next, oldest) = stream.bounds();
     let instance = context.daemon.rights().instance.clone();
-    let mut answer = results::Subscribed { instance: instance.clone(), next, oldest, events: Vec::new() };
+    let instance_told = instance.clone();
+    let mut answer =
+        results::Subscribed { instance: instance_told, next, oldest, events: Vec::new(), lost: 0 };
     if !params.follow {
         while let Some(told) = stream.next().await {
             answer.events.push(convert::event(&told, &instance));
         }
+        answer.lost = stream.lost();
         return Ok(answer);
     }
     context.answer_now::<params::EventSubscribe>(&answer)?;

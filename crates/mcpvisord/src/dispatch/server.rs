@@ -39,7 +39,7 @@ async fn add_once(
         ErrorObject::new(ErrorKind::Internal, "the definition of one server gave another number of them")
     })?;
     // Dropping this future, when the requester gives up or goes away, undoes the add.
-    let added = daemon.supervisor.add_server(target, spec, deadline).await;
+    let added = daemon.supervisor.add_server(target, spec, deadline, context.turn().await).await;
     changed(&context, "add", &key, &name, added)
 }
 
@@ -65,7 +65,8 @@ pub(super) async fn remove(context: Context, params: ServerRemove) -> Result<Ser
     let (drain, deadline) =
         (params.drain_ms.map(Duration::from_millis), context.deadline(params.deadline_ms));
     let name = convert::server_name(&params.name);
-    let removed = context.daemon.supervisor.remove_server(target, name, drain, deadline).await;
+    let removed =
+        context.daemon.supervisor.remove_server(target, name, drain, deadline, context.turn().await).await;
     audit(&context, "remove", &params.key, &params.name, removed.as_ref().err());
     let removed = told(&params.key, removed)?;
     let server = removed.certificate.as_ref().map(convert::ended_server);
@@ -83,7 +84,8 @@ pub(super) async fn restart(context: Context, params: ServerRestart) -> Result<S
     let (drain, deadline) =
         (params.drain_ms.map(Duration::from_millis), context.deadline(params.deadline_ms));
     let name = convert::server_name(&params.name);
-    let restarted = context.daemon.supervisor.restart_server(target, name, drain, deadline).await;
+    let restarted =
+        context.daemon.supervisor.restart_server(target, name, drain, deadline, context.turn().await).await;
     changed(&context, "restart", &params.key, &params.name, restarted)
 }
 

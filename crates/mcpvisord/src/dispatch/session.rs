@@ -1,7 +1,7 @@
 //! Closing, waiting, killing again.
 use super::repeat::{self, Asked};
 use super::target;
-use crate::connection::Context;
+use crate::connection::{Context, Turn};
 use crate::convert;
 use mcpvisor_control::{ErrorObject, SessionKey, params, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
@@ -24,13 +24,16 @@ pub(super) async fn close(
     let supervisor = context.daemon.supervisor.clone();
     let (key, wait) = (params.key.clone(), params.wait);
     let Some(id) = params.request_id.clone() else {
-        let closed = supervisor.close(target.clone(), options, wait, deadline).await;
+        let close = supervisor.close(target.clone(), options, wait, deadline);
+        let closed = Turn::in_turn(context.turn().await, close).await;
         return report(closed, &key, &target);
     };
     // The work outlasts each requester's patience, as the teardown does.
     let asked = Asked { id, owner: target.key.uid, goes_on: true, deadline };
+    let worker = context.clone();
     let work = async move {
-        let closed = supervisor.close(target.clone(), options, wait, None).await;
+        let close = supervisor.close(target.clone(), options, wait, None);
+        let closed = Turn::in_turn(worker.turn().await, close).await;
         (report(closed, &key, &target), None)
     };
     repeat::once(&context, asked, &params, work).await
@@ -44,7 +47,8 @@ pub(super) async fn kill(
     let (uid, pid) = (context.peer.uid, context.peer.pid);
     tracing::info!(session = %params.key, generation = params.generation, uid, pid, "kill asked for");
     let deadline = context.deadline(params.deadline_ms);
-    let killed = context.daemon.supervisor.retry_kill(target.clone(), deadline).await;
+    let kill = context.daemon.supervisor.retry_kill(target.clone(), deadline);
+    let killed = Turn::in_turn(context.turn().await, kill).await;
     killed
         .map(|certificate| results::CloseResults { results: vec![convert::close_report(&certificate)] })
         .map_err(|failure| convert::error(failure, Some(&target.key.key)))

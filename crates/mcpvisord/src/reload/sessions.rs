@@ -113,7 +113,7 @@ impl Change {
                     (Step::Keep, _) => (ReloadOutcome::Unchanged, Ok(())),
                     (Step::LeaveAway, _) => (ReloadOutcome::RemovedByHand, Ok(())),
                     (Step::Replace, Some(before)) if self.stops_first(new, before, server) => {
-                        (ReloadOutcome::Replaced, self.stop_first(before, server).await)
+                        (ReloadOutcome::Replaced, self.stop_first(server).await)
                     }
                     (Step::Replace, Some(_)) => (ReloadOutcome::Replaced, self.start_first(server).await),
                     (Step::Replace, None) | (Step::Add, _) => (ReloadOutcome::Added, self.add(server).await),
@@ -158,34 +158,33 @@ impl Change {
 
     async fn start_first(&self, server: &ServerSpec) -> Result<(), ErrorObject> {
         let target = self.session.target.clone();
-        let replaced = self.daemon.supervisor.replace_server(target, server.clone(), None).await;
+        let replaced = self.daemon.supervisor.replace_server(target, server.clone(), None, ()).await;
         replaced.map(drop).map_err(|failure| self.error(failure))
     }
 
     /// Where the new one does not start, the former is started again.
-    async fn stop_first(&self, before: &ServerSpec, server: &ServerSpec) -> Result<(), ErrorObject> {
-        self.remove(&before.name).await?;
-        let Err(mut error) = self.add(server).await else { return Ok(()) };
-        error.message += match self.add(before).await {
-            Ok(()) => "; the former server was started again",
-            Err(_) if before.required => {
-                self.daemon.supervisor.servers_failed(self.session.session);
-                "; the former server could not be started again, and as it is required the session fails"
-            }
-            Err(_) => "; the former server could not be started again",
+    async fn stop_first(&self, server: &ServerSpec) -> Result<(), ErrorObject> {
+        let (supervisor, target) = (&self.daemon.supervisor, &self.session.target);
+        let yielded = supervisor.yield_server(target.clone(), server.name.clone()).await;
+        yielded.map_err(|failure| self.error(failure))?;
+        let Err(mut error) = self.start_first(server).await else { return Ok(()) };
+        let again = supervisor.restart_server(target.clone(), server.name.clone(), None, None, ()).await;
+        error.message += match again {
+            Ok(_) => "; the former server was started again",
+            Err(_) => "; the former server could not be started again at once",
         };
         Err(error)
     }
 
     async fn add(&self, server: &ServerSpec) -> Result<(), ErrorObject> {
         let target = self.session.target.clone();
-        let added = self.daemon.supervisor.add_server(target, server.clone(), None).await;
+        let added = self.daemon.supervisor.add_server(target, server.clone(), None, ()).await;
         added.map(drop).map_err(|failure| self.error(failure))
     }
 
     async fn remove(&self, name: &ServerName) -> Result<(), ErrorObject> {
         let target = self.session.target.clone();
-        let removed = self.daemon.supervisor.remove_server(target, name.clone(), None, None).await;
+        let removed = self.daemon.supervisor.remove_server(target, name.clone(), None, None, ()).await;
         removed.map(drop).map_err(|failure| self.error(failure))
     }
 

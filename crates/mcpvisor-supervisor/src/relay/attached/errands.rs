@@ -221,10 +221,10 @@ impl Attached {
         match self.catalogue(kind, lists).find(name) {
             Meaning::One(owned) => match self.face_named(&owned.server) {
                 Some(face) => Found::At(face, Some(owned.item.name)),
-                None => Found::Nothing(Vec::new()),
+                None => Found::Nothing(None),
             },
-            Meaning::Ambiguous(names) => Found::Nothing(names),
-            Meaning::Unknown => Found::Nothing(Vec::new()),
+            Meaning::Ambiguous { names, .. } => Found::Nothing(Some(names)),
+            Meaning::Unknown => Found::Nothing(None),
         }
     }
 
@@ -233,7 +233,7 @@ impl Attached {
         let owner = owner_of_uri(uri, &resources, &templates, self.record.prefix);
         match owner.and_then(|owner| self.face_named(&owner)) {
             Some(face) => Found::At(face, None),
-            None => Found::Nothing(Vec::new()),
+            None => Found::Nothing(None),
         }
     }
 
@@ -249,7 +249,7 @@ impl Attached {
         let (face, name) = match found {
             Found::At(face, name) => (face, name),
             Found::Nothing(names) => {
-                let ended = self.endpoint().not_found(call, wanted, &names);
+                let ended = self.endpoint().not_found(call, wanted, names.as_deref());
                 self.finish(ended);
                 return None;
             }
@@ -313,8 +313,8 @@ impl Attached {
 enum Found {
     /// A server's, and its name there.
     At(usize, Option<String>),
-    /// Nobody's; or one of these, which can't be told.
-    Nothing(Vec<String>),
+    /// Nobody's; or one of several's, and these names say whose.
+    Nothing(Option<Vec<String>>),
 }
 
 fn same(one: &Lists, other: &Lists) -> bool {
