@@ -123,7 +123,6 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
         in_flight: InFlight::default(),
         leases: Leases::new(daemon.supervisor.clone(), daemon.lease_holders().clone()),
         turns: Turns::default(),
-        leases: Leases::new(daemon.supervisor.clone()),
         peer: Arc::new(peer),
         outbox: outbox.clone(),
         daemon,

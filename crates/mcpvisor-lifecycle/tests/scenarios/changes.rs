@@ -162,6 +162,7 @@ impl World {
                 of(server).standing != Standing::Member
             }
             Ok(Changed::Removed { server }) => of(server).standing != Standing::Forgotten,
+            Ok(Changed::Yielded { server }) => of(server).process.is_some(),
             Ok(Changed::Restarted { server }) => {
                 let now = of(server).process.as_ref().map(|process| process.incarnation);
                 now.is_some() && now <= of(server).restart_of
