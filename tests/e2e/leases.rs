@@ -59,6 +59,26 @@ on_both! {
         daemon.finish();
     };
 
+    /// One that dies while its open waits for a slot ends the wait: nothing is admitted for it.
+    g34_a_holder_that_ends_takes_its_open_along = |scene, containment| {
+        let daemon = Daemon::start(scene, &Setup::on(containment).quick().daemon("max_sessions = 1"));
+        open(&daemon, scene, "full", &polite(), &[]);
+        let mut host = scene.command("sleep").arg("1000").spawn();
+        let mut params = open_params(scene, "late", &polite(), &[]);
+        params["lease"] = json!(format!("pid:{}", host.pid()));
+        params["queue_ms"] = json!(600_000);
+        let connection = daemon.connect();
+        let opening = connection.send("session/open", &params);
+        eventually("the wait", SOON, || daemon.cli(&["list"]).ok()["queued"].as_array().is_some_and(|all| all.len() == 1));
+        host.signal(Signal::KILL);
+        let told = opening.wait(SOON).expect_err("its lease has ended");
+        assert_eq!(kind(&told), "invalid_request", "{told:#}");
+        close(&daemon, "full");
+        assert_eq!(used(&daemon), 0);
+        drop(connection);
+        daemon.finish();
+    };
+
     /// A time to live is over when it is, whatever is in flight.
     g34_a_time_to_live = |scene, containment| {
         let daemon = Daemon::start(scene, &Setup::on(containment).quick());

@@ -168,6 +168,7 @@ impl Registry {
                 self.close_wanted(session, reason, &mut out);
             }
             RegistryEvent::Used { session } => self.used(session),
+            RegistryEvent::HolderEnded { request } => self.holder_ended(request, &mut out),
             RegistryEvent::IdleClaimed { session } => self.idle_claimed(session, &mut out),
             RegistryEvent::GateRetired { session } => self.gate_retired(session, &mut out),
             RegistryEvent::SessionEnded { session, ended } => {

@@ -10,8 +10,9 @@ use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{
     Answer, Counts, Open, Queued, Refusal, Registry, RegistryEffect, RegistryEvent, Target,
 };
-use mcpvisor_lifecycle::session::{CloseReason, Ended};
+use mcpvisor_lifecycle::session::Ended;
 use mcpvisor_lifecycle::{KeyRef, RequestId, SessionId, Uid};
+use mcpvisor_process::HolderWatch;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -83,6 +84,8 @@ pub(crate) struct Driver {
     /// What is to be opened, until it is started, joined or refused.
     opens: HashMap<RequestId, Box<OpenRequest>>,
     actors: HashMap<ActorId, SessionId>,
+    /// The processes that are to hold the leases of what is to be opened.
+    holders: HashMap<RequestId, HolderWatch>,
 }
 
 impl Actor for RegistryActor {
@@ -115,6 +118,7 @@ impl Actor for RegistryActor {
             alarm: Alarm::default(),
             replies: HashMap::new(),
             opens: HashMap::new(),
+            holders: HashMap::new(),
             actors: HashMap::new(),
         };
         if lost > 0 {
@@ -157,8 +161,9 @@ impl Actor for RegistryActor {
 impl Driver {
     fn receive(&mut self, myself: &ActorRef<RegistryMsg>, message: RegistryMsg) {
         match message {
-            RegistryMsg::Open { open, request, reply } => {
+            RegistryMsg::Open { open, mut request, reply } => {
                 self.replies.insert(open.request, reply);
+                self.watch_holder(open.request, &mut request);
                 self.opens.insert(open.request, request);
                 self.step(myself, RegistryEvent::Open(open));
             }
@@ -170,6 +175,7 @@ impl Driver {
                 if let RegistryEvent::Cancel { request } = event {
                     self.replies.remove(&request);
                     self.opens.remove(&request);
+                    self.holders.remove(&request);
                 }
                 if let RegistryEvent::SessionQuarantined { .. } = event {
                     count(&self.core.counters.quarantined);
@@ -244,6 +250,18 @@ impl Driver {
         }
     }
 
+    /// From now on, so that nothing is admitted for a process that has ended meanwhile. One that has already is told of at once.
+    fn watch_holder(&mut self, request: RequestId, open: &mut OpenRequest) {
+        let Some(holder) = open.holder.take() else { return };
+        let core = Arc::downgrade(&self.core);
+        let ended = move || {
+            if let Some(core) = core.upgrade() {
+                core.tell(RegistryEvent::HolderEnded { request });
+            }
+        };
+        self.holders.insert(request, self.core.containment.watch_holder(holder, Box::new(ended)));
+    }
+
     fn start(
         &mut self,
         myself: &ActorRef<RegistryMsg>,
@@ -261,15 +279,8 @@ impl Driver {
         let record = Arc::new(SessionRecord::new(session, key, &mut open, is_direct, events));
         let direct = open.direct.take();
         self.core.remember(&record);
-        if let Some(holder) = open.holder.take() {
-            // Ended since it was opened, it is told of at once.
-            let core = Arc::downgrade(&self.core);
-            let ended = move || {
-                if let Some(core) = core.upgrade() {
-                    core.tell(RegistryEvent::CloseWanted { session, reason: CloseReason::LeaseEnded });
-                }
-            };
-            record.hold(Some(self.core.containment.watch_holder(holder, Box::new(ended))));
+        if let Some(watch) = self.holders.remove(&request) {
+            record.hold(Some(watch));
         }
         count(&self.core.counters.opened);
         record.tell_admitted();
@@ -357,6 +368,7 @@ impl Driver {
             Err(Refusal::DeadlineExceeded { session }) => *session,
             Err(
                 Refusal::Draining
+                | Refusal::HolderEnded
                 | Refusal::CapacityExhausted { .. }
                 | Refusal::NotFound
                 | Refusal::ParentNotFound
@@ -375,6 +387,7 @@ impl Driver {
         // One that was answered before its session starts (it waits for the key, its requester does not) is kept.
         if !starts_later {
             self.opens.remove(&request);
+            self.holders.remove(&request);
         }
     }
 

@@ -161,7 +161,7 @@ impl Told {
             Refusal::NotQuarantined { session } => Self::refused("invalid_request", Some(*session)),
             Refusal::NotFound | Refusal::ParentNotFound => Self::refused("not_found", None),
             Refusal::ParentClosing { .. } => Self::refused("session_closing", None),
-            Refusal::TooDeep { .. } => Self::refused("invalid_request", None),
+            Refusal::TooDeep { .. } | Refusal::HolderEnded => Self::refused("invalid_request", None),
             Refusal::DeadlineExceeded { .. } => Self::refused("deadline_exceeded", None),
             Refusal::CapacityExhausted { scope, used, limit } => {
                 let scope = scope.as_str();

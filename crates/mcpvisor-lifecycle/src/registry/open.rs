@@ -194,6 +194,19 @@ impl Registry {
         }
     }
 
+    /// Nothing is admitted that would be closed at once. What was admitted before loses its lease, unless it is another's.
+    pub(super) fn holder_ended(&mut self, request: RequestId, out: &mut Effects) {
+        let parked = self.pending.role(request) == Some(Role::Parked);
+        if self.queue.remove(request).is_some() {
+            out.refuse(request, Refusal::HolderEnded);
+        } else if parked && let Some(waiting) = self.pending.remove(request) {
+            out.refuse(request, Refusal::HolderEnded);
+            self.leave(request, waiting, out);
+        } else if let Some(entry) = self.entries.values().find(|entry| entry.creator == Some(request)) {
+            self.close_wanted(entry.session, CloseReason::LeaseEnded, out);
+        }
+    }
+
     /// An opener gave up while its answer was on the way: nobody knows of the session, unless others were told,
     /// have joined, use it, or have opened one below it.
     fn leave_late(&mut self, request: RequestId, out: &mut Effects) {

@@ -173,6 +173,25 @@ fn g6_a_parked_open_that_finds_no_room_goes_on_in_the_queue() {
     );
 }
 
+/// G34: an open that waits, for the key or a slot, ends with the process that was to hold its lease; one that was admitted is closed.
+#[test]
+fn g34_a_holder_that_ends_takes_its_open_along() {
+    let mut opens = Opens::new(config(1));
+    let key = |text: &str| KeyRef { uid: Uid(1), key: SessionKey::new(text).unwrap() };
+    let first = opens.open(Open { key: key("a"), ..ask(1, "t") });
+    let queued = opens.open(ask(2, "t"));
+    let gone = |request| RegistryEvent::HolderEnded { request: RequestId(request) };
+    opens.step(NOW, gone(queued));
+    assert_eq!(opens.refused.pop(), Some((queued, Refusal::HolderEnded)));
+    opens.step(NOW, gone(first));
+    assert_eq!(opens.registry.current(&key("a")).map(|(_, phase)| phase), Some(Phase::Dying));
+    let parked = opens.open(Open { key: key("a"), ..ask(1, "t") });
+    opens.step(NOW, gone(parked));
+    assert_eq!(opens.refused.pop(), Some((parked, Refusal::HolderEnded)));
+    opens.end(first);
+    assert_eq!(opens.order(), [first], "nothing is admitted any more");
+}
+
 /// The queue ends for each by its own time, its deadline, its cancel, and for all by the fence; its bound is each user's own.
 #[test]
 fn g19_the_queue_is_settled() {

@@ -249,6 +249,11 @@ pub enum RegistryEvent {
         /// Which.
         session: SessionId,
     },
+    /// The process that was to hold the lease of an open's session has ended.
+    HolderEnded {
+        /// The open.
+        request: RequestId,
+    },
     /// The session has been idle for too long, as far as it knows.
     IdleClaimed {
         /// Which.
@@ -339,6 +344,8 @@ pub enum Refusal {
     },
     /// The breaker of one of its servers is open. The driver has what failed last.
     Broken(Broken),
+    /// The process that was to hold the session's lease ended before the session was admitted.
+    HolderEnded,
     /// The request named a generation that is over.
     StaleGeneration {
         /// The generation that was named.

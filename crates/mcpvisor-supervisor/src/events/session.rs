@@ -169,7 +169,7 @@ impl Refused {
             Refusal::DeadlineExceeded { .. } => "deadline_exceeded",
             Refusal::ParentClosing { .. } => "session_closing",
             Refusal::ParentNotFound => "not_found",
-            Refusal::TooDeep { .. } => "invalid_request",
+            Refusal::TooDeep { .. } | Refusal::HolderEnded => "invalid_request",
             Refusal::Broken(_) => "start_failed",
             Refusal::SessionClosed { .. }
             | Refusal::SessionFailed { .. }

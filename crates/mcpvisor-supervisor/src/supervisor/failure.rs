@@ -59,6 +59,7 @@ pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Fail
         Refusal::NotFound => Failure::NotFound,
         Refusal::NotQuarantined { session } => Failure::NotQuarantined { session },
         Refusal::DeadlineExceeded { .. } => Failure::DeadlineExceeded,
+        Refusal::HolderEnded => Failure::Invalid("the process of the lease has ended".to_owned()),
     }
 }
 
