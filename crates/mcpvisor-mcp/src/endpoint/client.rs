@@ -114,7 +114,8 @@ impl<P> Endpoint<P> {
         let mut todo = SmallVec::new();
         let mut permits = Vec::new();
         let mut calls: Vec<(CallKey, Call<P>)> = self.calls.drain().collect();
-        calls.sort_unstable_by_key(|(key, _)| *key);
+        // The newest first: a call that waits for its turn is taken back before one in flight would give it the turn.
+        calls.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(*key));
         for (call, known) in calls {
             permits.push(known.permit);
             todo.push(Todo::Cancel { call, at: known.at, said: None });
