@@ -1,6 +1,7 @@
 //! Cancel, close, shut down or kill the client while the daemon stands at a gate: at every gate of an open, a close and a
 //! shutdown. `docs/failpoints.md` names the gates and says what must come of it; this holds the daemon against the page.
 mod again;
+mod changes;
 mod gates;
 mod stage;
 mod sweep;
@@ -89,6 +90,17 @@ sweeps! {
         Cgroup, "giving up at a gate", GiveUp, [close: Close, shutdown: Shutdown], |_| true;
     fn g7_g22_a_direct_open_at_every_gate() =
         Cgroup, "a direct open at a gate", Direct, [close: Close, shutdown: Shutdown, kill: Kill], |_| true;
+    fn g22_g26_an_add_at_every_gate() =
+        Cgroup, "an add at a gate", Add, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |_| true;
+    // What comes before the launch is the same.
+    fn g22_g26_an_add_at_every_gate_with_keepers() =
+        Keeper, "an add at a gate", Add, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |row| row.gate.starts_with("launch.");
+    fn g26_an_add_that_is_given_up_at_every_gate() =
+        Cgroup, "giving up an add at a gate", GiveUpAdd, [close: Close, shutdown: Shutdown], |_| true;
+    fn g14_g26_a_remove_at_every_gate() =
+        Cgroup, "a remove at a gate", Remove, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |_| true;
+    fn g14_g29_a_restart_at_every_gate() =
+        Cgroup, "a restart at a gate", Restart, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |_| true;
 }
 
 /// With a guard taken out of the machines the sweep fails, at the gate where it matters.
@@ -138,6 +150,9 @@ controls! {
     fn control_g17() = "G17LateLaunchIsForgotten", "an open at a gate", Open, "launch.birth", Close, GRACE;
     fn control_g20() = "G20WaitSaysClosedEarly", "a close at a gate", Close, "server.stop", Cancel, GRACE;
     fn control_g22() = "G22ReadyAfterClose", "an open at a gate", Open, "session.ready", Close, GRACE;
+    fn control_g26() = "G26AddOutlivesTheClose", "an add at a gate", Add, "server.shook", Close, GRACE;
+    fn control_g26_cancel() = "G26CancelIsForgotten", "an add at a gate", Add, "launch.birth", Cancel, GRACE;
+    fn control_g26_late_cancel() = "G26AnswerOnItsWayIsForgotten", "an add at a gate", Add, "session.ready", Cancel, GRACE;
     fn control_g35() = "G35ShutdownSkipsStarting", "an open at a gate", Open, "launch.birth", Shutdown, GRACE;
 }
 

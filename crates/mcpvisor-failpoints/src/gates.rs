@@ -79,6 +79,26 @@ gates! {
     /// The registry has the word that a requester has given up.
     RegistryCancel = "registry.cancel",
 
+    // Changing the servers of a live session.
+    /// The handler of an add, a remove or a restart has begun.
+    ChangeDispatched = "change.dispatched",
+    /// The server of an add is whole, and its session was not looked for yet.
+    AddResolved = "add.resolved",
+    /// The registry is asked which session a request means.
+    RegistryResolve = "registry.resolve",
+    /// The session of a change is found, and has not been told.
+    ChangeFound = "change.found",
+    /// A session's actor has a change of its servers.
+    SessionChange = "session.change",
+    /// A session's actor has the word that nothing is in flight at one of its servers.
+    SessionServerDrained = "session.server-drained",
+    /// A server's actor is told to end and to start again.
+    ServerRestart = "server.restart",
+    /// A session's actor has the word that nothing is left of what a server was before its restart.
+    SessionRelaunched = "session.relaunched",
+    /// A session's actor has the word that who asked for a change is gone.
+    SessionCancelChange = "session.cancel-change",
+
     // Closing.
     /// The handler of a close has begun.
     CloseDispatched = "close.dispatched",

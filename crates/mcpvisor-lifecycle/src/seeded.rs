@@ -54,6 +54,10 @@ pub enum Bug {
     G22ReadyAfterClose,
     /// A server that is being added when the close comes goes on, and is published.
     G26AddOutlivesTheClose,
+    /// An add whose requester has gone goes on.
+    G26CancelIsForgotten,
+    /// A cancel that meets the answer of its add does nothing.
+    G26AnswerOnItsWayIsForgotten,
     /// A server that is busy with a call is taken for sick.
     G29BusyIsSick,
     /// A stop does not end a backoff.
@@ -91,7 +95,7 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 35] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -115,6 +119,8 @@ impl Bug {
         Self::G21ParentDoesNotWait,
         Self::G22ReadyAfterClose,
         Self::G26AddOutlivesTheClose,
+        Self::G26CancelIsForgotten,
+        Self::G26AnswerOnItsWayIsForgotten,
         Self::G29BusyIsSick,
         Self::G29BackoffBeatsStop,
         Self::G29RestartLeavesTheTree,

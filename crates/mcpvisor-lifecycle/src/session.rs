@@ -104,6 +104,7 @@ impl Session {
                 lost: false,
                 term_first: false,
                 work: Work::Member,
+                added_by: None,
             })
             .collect();
         let next_place = Place(u32::try_from(slots.len()).unwrap_or(u32::MAX));
@@ -174,7 +175,7 @@ impl Session {
                 self.restart(now, request, &name, drain, &mut out);
             }
             SessionEvent::Yield { request, name } => self.make_room(now, request, &name, &mut out),
-            SessionEvent::CancelChange { request } => self.cancel_change(request, &mut out),
+            SessionEvent::CancelChange { request } => self.cancel_change(now, request, &mut out),
             SessionEvent::ServerDrained { server } => self.server_drained(server, &mut out),
             SessionEvent::Timeout => {
                 self.servers_timed_out(now, &mut out);

@@ -401,7 +401,10 @@ pub fn finder(bug: Bug) -> Option<(Config, Property)> {
         | Bug::G33IdleTimerIsLost => return None,
         Bug::G22ReadyAfterClose => (reopen, Property::Fences),
         // Nothing here changes a live session's servers: the scenarios of mcpvisor-lifecycle find these.
-        Bug::G26AddOutlivesTheClose | Bug::G29RestartLeavesTheTree => return None,
+        Bug::G26AddOutlivesTheClose
+        | Bug::G26CancelIsForgotten
+        | Bug::G26AnswerOnItsWayIsForgotten
+        | Bug::G29RestartLeavesTheTree => return None,
         Bug::G29BusyIsSick => return None,
         Bug::G29BackoffBeatsStop => (restart, Property::Fences),
         Bug::G29TreeIsLeftAtExit => (restart, Property::TrueEnds),

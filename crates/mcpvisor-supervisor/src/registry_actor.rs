@@ -64,6 +64,7 @@ impl RegistryMsg {
     fn gate(&self) -> Option<Gate> {
         match self {
             Self::Open { .. } => Some(Gate::RegistryOpen),
+            Self::Resolve { .. } => Some(Gate::RegistryResolve),
             Self::Ask { event: RegistryEvent::Close { .. }, .. } => Some(Gate::RegistryClose),
             Self::Event(RegistryEvent::Cancel { .. }) => Some(Gate::RegistryCancel),
             Self::Event(RegistryEvent::SessionReady { .. }) => Some(Gate::RegistryReady),

@@ -63,6 +63,7 @@ impl ServerMsg {
         match self {
             Self::Start => Some(Gate::ServerStart),
             Self::Stop { .. } => Some(Gate::ServerStop),
+            Self::Restart => Some(Gate::ServerRestart),
             Self::Launched(..) => Some(Gate::ServerLaunched),
             Self::Handshake(..) => Some(Gate::ServerShook),
             Self::Scope(_, ScopeFact::MainExited { .. }) => Some(Gate::ServerExited),

@@ -66,6 +66,10 @@ impl SessionMsg {
             Self::Drained => Some(Gate::SessionDrained),
             Self::Server(_, ServerReport::Ready) => Some(Gate::SessionReady),
             Self::Server(_, ServerReport::Stopped) => Some(Gate::SessionStopped),
+            Self::Server(_, ServerReport::Relaunched) => Some(Gate::SessionRelaunched),
+            Self::Change(..) => Some(Gate::SessionChange),
+            Self::CancelChange(_) => Some(Gate::SessionCancelChange),
+            Self::ServerDrained(_) => Some(Gate::SessionServerDrained),
             _ => None,
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Stage {
     pub(crate) generation: Value,
     /// Its server's main process.
     pub(crate) main: u32,
+    /// How many processes it had, its keeper among them.
+    pub(crate) processes: usize,
     /// Of standard input and of SIGTERM.
     grace: Duration,
 }
@@ -77,7 +79,7 @@ impl Stage {
         }
         daemon.rests_now();
         let (scene, generation) = (scene.clone(), Value::Null);
-        Self { scene, containment, daemon, gates, other, generation, main: 0, grace }
+        Self { scene, containment, daemon, gates, other, generation, main: 0, processes: 0, grace }
     }
 
     pub(crate) fn open_params(&self, key: &str, command: &[String]) -> Value {
@@ -162,8 +164,13 @@ impl Stage {
         let answer = self.other.call("session/close", &target);
         self.closed(answer.clone());
         let took = answer.expect("it was closed")["results"][0]["duration_ms"].as_f64().unwrap_or_default();
-        let least = 2.0 * self.grace.as_secs_f64() * 1e3;
+        let least = self.least_ms();
         assert!(took >= least, "the teardown was hurried: it took {took} ms of {least}");
+    }
+
+    /// The graces of a server that resists, in ms.
+    pub(crate) fn least_ms(&self) -> f64 {
+        2.0 * self.grace.as_secs_f64() * 1e3
     }
 
     /// The daemon has ended, with nothing left.

@@ -1,4 +1,5 @@
 //! One play: the daemon is held at a gate, something is done, it is let go; and what came of it, in the words of the table.
+use super::changes;
 use super::stage::{KEY, Requester, Stage};
 use super::table::{Action, Row};
 use crate::support::{kind, main_pid, polite, used};
@@ -19,6 +20,14 @@ pub(crate) enum What {
     GiveUp,
     /// `mcpvisor run`, whose server gets its own streams.
     Direct,
+    /// The adding of a server to a session that lives.
+    Add,
+    /// The giving up of an add that would never have been answered.
+    GiveUpAdd,
+    /// The removing of a server that resists.
+    Remove,
+    /// The restarting of one.
+    Restart,
 }
 
 /// An answer that is waited for.
@@ -67,6 +76,9 @@ fn told(what: What, value: &Value) -> String {
         What::Open | What::GiveUp | What::Direct => "opened".to_owned(),
         What::Close => outcome(value),
         What::Shutdown => "ended".to_owned(),
+        What::Add | What::GiveUpAdd => "added".to_owned(),
+        What::Remove => "removed".to_owned(),
+        What::Restart => "restarted".to_owned(),
     }
 }
 
@@ -109,8 +121,14 @@ pub(crate) fn play(mut stage: Stage, what: What, row: &Row, action: Action) -> (
     }
     let last = words.next().unwrap_or_default();
     let exits = last.starts_with("exit");
-    let over =
-        if exits { has_ended(&mut stage, is_early(last)) } else { is_gone(&stage, gate, is_early(last)) };
+    let over = match is_early(last) {
+        must if exits => has_ended(&mut stage, must),
+        _ if is_blind(gate) => false,
+        must if last.starts_with("undone") => {
+            !gate.starts_with("session.") && changes::is_undone(&stage, must)
+        }
+        must => is_gone(&stage, must),
+    };
     if let Some(waiter) = &mut waiter {
         waiter.take(Duration::ZERO);
         waiter.answer.iter().for_each(|answer| stage.assert_waited(answer));
@@ -151,9 +169,18 @@ pub(crate) fn play(mut stage: Stage, what: What, row: &Row, action: Action) -> (
         stage.assert_ended();
         return (came.join(", "), None);
     }
-    let left = leave(&stage);
+    let left =
+        if what.is_change() { changes::outcome(&stage, what).unwrap_or("gone") } else { leave(&stage) };
     waited(&stage, waiter);
-    came.push(if left == "gone" && over && !exits { "gone!".to_owned() } else { left.to_owned() });
+    let early = over && !exits && matches!(left, "gone" | "undone");
+    came.push(left.to_owned() + if early { "!" } else { "" });
+    if what.is_change() {
+        match left {
+            "gone" => changes::assert_late(&stage),
+            outcome => changes::assert_whole(&stage, outcome),
+        }
+        return (came.join(", "), Some(stage));
+    }
     if what == What::Close && left == "gone" {
         stage.assert_closed_in_its_time();
     }
@@ -169,12 +196,13 @@ fn has_ended(stage: &mut Stage, must: bool) -> bool {
     stage.daemon.process().wait_within(if must { SOON } else { Duration::ZERO }).is_some()
 }
 
-/// Whether no slot is taken any more although the gate is held; where none must be, that is waited for. While the registry or
-/// the reaper is held nobody can tell.
-fn is_gone(stage: &Stage, gate: &str, must: bool) -> bool {
-    if gate.starts_with("registry.") || OF_REAPER.contains(&gate) {
-        return false;
-    }
+/// While the registry, a session or the reaper is held nobody can tell what is over.
+fn is_blind(gate: &str) -> bool {
+    gate.starts_with("registry.") || OF_REAPER.contains(&gate)
+}
+
+/// Whether no slot is taken any more although the gate is held; where none must be, that is waited for.
+fn is_gone(stage: &Stage, must: bool) -> bool {
     let free = || (used(&stage.daemon) == 0).then_some(());
     until(if must { SOON } else { Duration::ZERO }, free).is_some()
 }
@@ -225,6 +253,12 @@ fn prepare(stage: &mut Stage, what: What, gate: &str, action: Action) -> Request
             let shim = stage.scene.command(&client).arg("--socket").arg(stage.daemon.socket()).args(words);
             Requester::Process(shim.spawn())
         }
+        What::GiveUpAdd => {
+            let mut requester = changes::prepare(stage, what, gate, process);
+            requester.suffer(if process { Action::Kill } else { Action::Cancel });
+            requester
+        }
+        What::Add | What::Remove | What::Restart => changes::prepare(stage, what, gate, process),
         What::GiveUp => {
             let mute = ["sh", "-c", "exec sleep 300"].map(str::to_owned);
             let mut requester = stage.ask("session/open", &stage.open_params(KEY, &mute), process);

@@ -39,6 +39,7 @@ impl Session {
             lost: false,
             term_first: false,
             work: Work::Joining { request, replaces },
+            added_by: None,
         });
         out.push(SessionEffect::CreateServer { request, server, replaces });
         out.push(SessionEffect::StartServer { server });
@@ -177,11 +178,12 @@ impl Session {
         }
     }
 
-    /// Who asked for a change is gone. An add ends; anything else goes on, without an answer (G14).
-    pub(super) fn cancel_change(&mut self, request: RequestId, out: &mut Effects) {
+    /// Who asked for a change is gone, and has no answer. An add ends, also one that is done by now; anything else goes on (G14).
+    pub(super) fn cancel_change(&mut self, now: Moment, request: RequestId, out: &mut Effects) {
+        let forgotten = self.seeded.has(Bug::G26CancelIsForgotten);
         for slot in &mut self.slots {
             match &mut slot.work {
-                Work::Joining { request: of, .. } if *of == request => {
+                Work::Joining { request: of, .. } if *of == request && !forgotten => {
                     slot.work = Work::Leaving { waiting: Vec::new() };
                     end(slot, out);
                 }
@@ -198,6 +200,20 @@ impl Session {
                 }
                 Work::Member | Work::Joining { .. } | Work::Yielding { .. } | Work::Yielded { .. } => {}
             }
+        }
+        self.take_back(now, request, out);
+    }
+
+    /// The answer of an add was on its way when its requester went: nobody knows of the server, unless somebody has changed it since. What
+    /// is in flight there may finish.
+    fn take_back(&mut self, now: Moment, request: RequestId, out: &mut Effects) {
+        if self.phase != Phase::Live || self.seeded.has(Bug::G26AnswerOnItsWayIsForgotten) {
+            return;
+        }
+        let added = |slot: &Slot| slot.added_by == Some(request) && slot.work == Work::Member && !slot.lost;
+        let Some(at) = self.slots.iter().position(added) else { return };
+        if !self.is_being_replaced(self.slots[at].place) {
+            self.retire(now, at, Vec::new(), None, out);
         }
     }
 
@@ -224,7 +240,10 @@ impl Session {
                     out.push(SessionEffect::PublishServer { server, replaces });
                     let changed = match replaces {
                         Some(_) => Changed::Replaced { server },
-                        None => Changed::Added { server },
+                        None => {
+                            slot.added_by = Some(request);
+                            Changed::Added { server }
+                        }
                     };
                     reply(request, Ok(changed), out);
                     if let Some(old) = replaces.and_then(|old| self.at(old)) {

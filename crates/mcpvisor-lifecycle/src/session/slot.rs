@@ -1,7 +1,7 @@
 //! What a session knows of one of its servers.
 use super::work::Work;
 use crate::server::ServerReport;
-use crate::{Place, ServerName};
+use crate::{Place, RequestId, ServerName};
 
 /// One server of the session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -17,6 +17,8 @@ pub(super) struct Slot {
     pub(super) term_first: bool,
     /// What is being done with it.
     pub(super) work: Work,
+    /// Whose add has published it.
+    pub(super) added_by: Option<RequestId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -164,6 +164,9 @@ impl World {
         if actor.lost || actor.ended {
             return self.unheard(&event);
         }
+        if let SessionEvent::CancelChange { request } = event {
+            self.given_up.insert(request);
+        }
         let effects = actor.machine.step(self.now, event);
         for effect in effects {
             self.run_session(id, &effect)?;

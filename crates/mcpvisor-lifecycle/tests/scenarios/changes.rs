@@ -156,6 +156,9 @@ impl World {
     }
 
     fn check_change(&self, id: SessionId, request: RequestId, result: &ChangeOutcome) -> Result<(), String> {
+        if self.given_up.contains(&request) && matches!(result, Ok(Changed::Added { .. })) {
+            return Err(format!("G26: {request:?} is done although nobody waits for it any more"));
+        }
         let of = |server: &Place| &self.sessions[&id].servers[usize::from(place(*server))];
         let wrong = match result {
             Ok(Changed::Added { server } | Changed::Replaced { server }) => {

@@ -7,7 +7,7 @@ use super::b_closing::{
 };
 use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
 use super::d_direct::{hang_up, shim_of_an_immortal};
-use super::d_live::{add_against_close, restart_against};
+use super::d_live::{add_against_close, cancelled_add, cancelled_late, restart_against};
 use super::e_idle::{call_at_the_decision, open_at_the_decision};
 use super::e_park::calls_of_a_parked_session;
 use super::e_trees::close_a_tree;
@@ -32,8 +32,13 @@ const HELD_BY_THE_MODEL: [Bug; 10] = [
     Bug::G36RecoveryForgetsTheBarrier,
 ];
 
-/// Of what the histories have nothing, or too little (calls in the short while of a parking).
-const NOT_IN_HISTORIES: [Bug; 2] = [Bug::G29BusyIsSick, Bug::G19WakeIsForgotten];
+/// Of what the histories have nothing, or too little (calls in the short while of a parking, cancels of an add under way).
+const NOT_IN_HISTORIES: [Bug; 4] = [
+    Bug::G29BusyIsSick,
+    Bug::G19WakeIsForgotten,
+    Bug::G26CancelIsForgotten,
+    Bug::G26AnswerOnItsWayIsForgotten,
+];
 
 /// The scenario that holds the guard against this bug.
 fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
@@ -53,6 +58,8 @@ fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
         Bug::G21ChildrenAreForgotten | Bug::G21ParentDoesNotWait => close_a_tree(seed).map(drop),
         Bug::G22ReadyAfterClose => close_during_start(POLITE, seed).map(drop),
         Bug::G26AddOutlivesTheClose => add_against_close(POLITE, seed).map(drop),
+        Bug::G26CancelIsForgotten => cancelled_add(POLITE, seed).map(drop),
+        Bug::G26AnswerOnItsWayIsForgotten => cancelled_late(POLITE, seed).map(drop),
         Bug::G29RestartLeavesTheTree => restart_against(close(9, "k"), STUBBORN, seed).map(drop),
         Bug::G29BusyIsSick => busy_is_never_sick(seed),
         Bug::G29BackoffBeatsStop => close_in_backoff(seed).map(drop),
@@ -107,6 +114,8 @@ controls! {
     control_g21_order: G21ParentDoesNotWait,
     control_g22: G22ReadyAfterClose,
     control_g26: G26AddOutlivesTheClose,
+    control_g26_cancel: G26CancelIsForgotten,
+    control_g26_late_cancel: G26AnswerOnItsWayIsForgotten,
     control_g29_restart: G29RestartLeavesTheTree,
     control_g29: G29BackoffBeatsStop,
     control_g32: G32ClaimIsNotLookedAtAgain,

@@ -91,13 +91,47 @@ fn g26_a_failed_add_leaves_nothing() {
     assert!(outcomes.contains_key("NameTaken Added NameTaken unsent"), "{outcomes:?}");
 }
 
-/// G26: who asks for an add and goes cancels it; what was published stays.
+/// An add of which its requester goes, against a close.
+pub(crate) fn cancelled_add(program: Program, seed: Seed) -> Result<Outcomes, String> {
+    let client =
+        opened(&[Act::Add("k", 10, "new", program), Act::CancelChange("k", 10), Act::Let("k", true)]);
+    run(client, vec![Act::Await(1), close(9, "k")], &[POLITE], seed, &[10])
+}
+
+/// An add of which its requester goes while its answer may be on its way, in a session that nobody closes.
+pub(crate) fn cancelled_late(program: Program, seed: Seed) -> Result<Outcomes, String> {
+    let client =
+        opened(&[Act::Add("k", 10, "new", program), Act::CancelChange("k", 10), Act::Let("k", true)]);
+    let world = World::new(2, vec![client], seed).with("k", &[POLITE]).with_restarts();
+    explore(&world, &|world| {
+        settled(world)?;
+        let servers = &world.sessions.values().next().ok_or("nothing was opened")?.servers;
+        let standing = servers.last().map(|server| server.standing);
+        match (change(world, 10).as_str(), standing) {
+            ("cancelled", Some(Standing::Member)) if servers.len() > 1 => {
+                Err("G26: an add that was given up has left its server".to_owned())
+            }
+            (told, standing) => Ok(format!("{told} {standing:?}")),
+        }
+    })
+}
+
+/// G26: a cancel that meets the answer of its add takes back what was done.
+#[test]
+fn g26_an_add_that_was_given_up_leaves_nothing() {
+    for program in [POLITE, MUTE, HANGS, BROKEN, STUBBORN] {
+        let outcomes = cancelled_late(program, None).unwrap();
+        assert!(outcomes.keys().any(|told| told.starts_with("cancelled")), "{program:?}: {outcomes:?}");
+    }
+    let polite = cancelled_late(POLITE, None).unwrap();
+    assert_told_apart(&polite, 2);
+}
+
+/// G26: who asks for an add and goes cancels it.
 #[test]
 fn g26_an_add_whose_requester_goes_is_undone_or_was_done() {
     for program in [POLITE, MUTE, HANGS, BROKEN] {
-        let client =
-            opened(&[Act::Add("k", 10, "new", program), Act::CancelChange("k", 10), Act::Let("k", true)]);
-        let outcomes = run(client, vec![Act::Await(1), close(9, "k")], &[POLITE], None, &[10]).unwrap();
+        let outcomes = cancelled_add(program, None).unwrap();
         assert!(outcomes.keys().any(|told| told.starts_with("cancelled")), "{program:?}: {outcomes:?}");
     }
 }

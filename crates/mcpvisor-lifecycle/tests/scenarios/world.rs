@@ -119,6 +119,8 @@ pub(crate) struct World {
     pub(crate) cancelled: BTreeSet<RequestId>,
     /// Changes that were asked for, and their answers.
     pub(crate) changes: BTreeMap<RequestId, Option<ChangeOutcome>>,
+    /// Those of which a session knows that nobody waits for them any more.
+    pub(crate) given_up: BTreeSet<RequestId>,
     /// Which session each was asked of.
     pub(crate) changed: BTreeMap<RequestId, SessionId>,
     pub(crate) replies: BTreeMap<RequestId, Outcome>,
@@ -176,6 +178,7 @@ impl World {
             waits: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             changes: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             changed: BTreeMap::new(),
             replies: BTreeMap::new(),
             closing: BTreeSet::new(),

@@ -3,7 +3,7 @@ use super::failure::StartFailure;
 use mcpvisor_lifecycle::registry::Counts;
 use mcpvisor_lifecycle::server::{Mode, ServerState, Stage};
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
-use mcpvisor_lifecycle::{Generation, HoldNumber, ServerName, SessionKey, Tenant, Uid};
+use mcpvisor_lifecycle::{Generation, HoldNumber, RequestId, ServerName, SessionKey, Tenant, Uid};
 use mcpvisor_process::{ContainmentKind, Exit, ProcessRecord};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -69,6 +69,8 @@ pub struct Changed {
     pub certificate: Option<ServerCertificate>,
     /// By which proof nothing of that one is left.
     pub proof: Proof,
+    /// What was asked.
+    pub(crate) request: RequestId,
 }
 
 /// A server of a session, for `show`.

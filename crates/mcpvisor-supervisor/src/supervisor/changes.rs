@@ -7,10 +7,11 @@ use crate::core::Core;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::exclusive::Relay;
 use crate::session_actor::{Change, ChangeReply, SessionMsg, What};
+use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{Goal, Target};
 use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::session::{ChangeRefusal, Changed as Done, MOST_SERVERS, SessionState};
-use mcpvisor_lifecycle::{RequestId, ServerName};
+use mcpvisor_lifecycle::{RequestId, ServerName, SessionId};
 use ractor::ActorRef;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,6 +48,16 @@ impl Supervisor {
         let (name, what) =
             (spec.name.clone(), What::Add { required: spec.required, significant: spec.significant });
         self.change(target, name, what, Some(spec), deadline, handed).await
+    }
+
+    /// The answer of an add does not reach its requester: it cancels late, and the server is removed again. One that somebody has changed
+    /// since stays.
+    pub fn unheard_add(&self, added: &Changed) {
+        let session = SessionId { uid: added.session.owner, generation: added.session.generation };
+        let actor = self.core.record(session).and_then(|record| record.live().actor.clone());
+        if let Some(actor) = actor {
+            let _ = actor.send_message(SessionMsg::CancelChange(added.request));
+        }
     }
 
     /// Puts a server in the place of the one that has its name, once it is ready; that one drains and is ended then. A failure leaves the
@@ -153,6 +164,7 @@ impl Supervisor {
             Err(failed @ Failure::StartFailed { .. }) => return Err(failed),
             entered => entered.ok(),
         };
+        failpoints::pass(Gate::ChangeFound).await;
         let session = record.id;
         let Some(actor) = record.live().actor.clone() else {
             return Err(if record.has_ended() { Failure::SessionClosed { session } } else { lost() });
@@ -166,7 +178,7 @@ impl Supervisor {
         let reply = reply.await;
         cancel.request = None;
         match reply {
-            Ok(reply) => changed(&self.core, &record, &name, reply),
+            Ok(reply) => changed(&self.core, &record, &name, request, reply),
             // The session's actor is gone: with the session, or lost.
             Err(_) if record.has_ended() => Err(Failure::SessionClosed { session }),
             Err(_) => Err(lost()),
@@ -220,6 +232,7 @@ fn changed(
     core: &Core,
     record: &Arc<SessionRecord>,
     name: &ServerName,
+    request: RequestId,
     reply: ChangeReply,
 ) -> Result<Changed, Failure> {
     let (session, name) = (record.id, name.clone());
@@ -233,7 +246,7 @@ fn changed(
             let gone = server.filter(|_| removed);
             let proof = gone.as_ref().map_or(Proof::None, |server| certificate::proof(server, kind));
             let certificate = gone.map(|server| certificate::of_removed(&server));
-            Ok(Changed { session: view, server: shown, certificate, proof })
+            Ok(Changed { session: view, server: shown, certificate, proof, request })
         }
         Err(ChangeRefusal::Direct) => Err(Failure::Unsupported("the session is direct".to_owned())),
         Err(ChangeRefusal::Starting) => Err(Failure::Unsupported("the session is not ready yet".to_owned())),

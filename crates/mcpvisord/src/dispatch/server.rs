@@ -1,5 +1,5 @@
 //! Changes of a live session's servers.
-use super::repeat::{self, Asked};
+use super::repeat::{self, Asked, Worked};
 use super::target;
 use crate::connection::Context;
 use crate::convert;
@@ -7,21 +7,23 @@ use crate::resolve;
 use mcpvisor_control::params::{ServerAdd, ServerRemove, ServerRestart, SessionOpen};
 use mcpvisor_control::results::{ServerChanged, ServerRemoved};
 use mcpvisor_control::{ErrorKind, ErrorObject, ServerName, SessionKey};
+use mcpvisor_failpoints::{self as failpoints, Gate};
+use mcpvisor_lifecycle::Uid;
 use mcpvisor_lifecycle::registry::Target;
-use mcpvisor_supervisor::{Changed, Failure};
+use mcpvisor_supervisor::{Changed, Failure, ServerSpec, Undo};
 use std::time::{Duration, Instant};
 
 pub(super) async fn add(context: Context, params: ServerAdd) -> Result<ServerChanged, ErrorObject> {
+    failpoints::pass(Gate::ChangeDispatched).await;
     let target = target(&context, params.user, &params.key, params.generation)?;
     let deadline = context.deadline(params.deadline_ms);
     let Some(id) = params.request_id.clone() else {
-        return add_once(context, target, params, deadline).await;
+        return add_once(context, target, params, deadline).await.0;
     };
     // Each requester has a patience of its own.
     let asked = Asked { id, owner: target.key.uid, goes_on: false, deadline };
     let (worker, asks) = (context.clone(), params.clone());
-    let work = async move { (add_once(worker, target, asks, None).await, None) };
-    repeat::once(&context, asked, &params, work).await
+    repeat::once(&context, asked, &params, add_once(worker, target, asks, None)).await
 }
 
 async fn add_once(
@@ -29,18 +31,29 @@ async fn add_once(
     target: Target,
     params: ServerAdd,
     deadline: Option<Instant>,
-) -> Result<ServerChanged, ErrorObject> {
+) -> Worked<ServerChanged> {
     let (key, name) = (params.key.clone(), params.server.name.clone());
-    let daemon = &context.daemon;
-    let open = as_open(params);
-    let resolved =
-        resolve::servers(&daemon.config(), &daemon.rights(), &context.peer, target.key.uid, &open).await?;
+    let spec = match defined(&context, target.key.uid, params).await {
+        Ok(spec) => spec,
+        Err(error) => return (Err(error), None),
+    };
+    failpoints::pass(Gate::AddResolved).await;
+    // Dropping this future, when the requester gives up or goes away, undoes the add.
+    let supervisor = context.daemon.supervisor.clone();
+    let added = supervisor.add_server(target, spec, deadline, context.turn().await).await;
+    let done = added.as_ref().ok().cloned();
+    let undo = done.map(|done| -> Undo { Box::new(move || supervisor.unheard_add(&done)) });
+    (changed(&context, "add", &key, &name, added), undo)
+}
+
+/// The server of an add, whole.
+async fn defined(context: &Context, owner: Uid, params: ServerAdd) -> Result<ServerSpec, ErrorObject> {
+    let (daemon, open) = (&context.daemon, as_open(params));
+    let resolved = resolve::servers(&daemon.config(), &daemon.rights(), &context.peer, owner, &open).await?;
     let [spec] = <[_; 1]>::try_from(resolved.servers).map_err(|_| {
         ErrorObject::new(ErrorKind::Internal, "the definition of one server gave another number of them")
     })?;
-    // Dropping this future, when the requester gives up or goes away, undoes the add.
-    let added = daemon.supervisor.add_server(target, spec, deadline, context.turn().await).await;
-    changed(&context, "add", &key, &name, added)
+    Ok(spec)
 }
 
 /// Who may run what, and as whom, is the same as for an open.
@@ -61,6 +74,7 @@ fn as_open(params: ServerAdd) -> SessionOpen {
 }
 
 pub(super) async fn remove(context: Context, params: ServerRemove) -> Result<ServerRemoved, ErrorObject> {
+    failpoints::pass(Gate::ChangeDispatched).await;
     let target = target(&context, params.user, &params.key, params.generation)?;
     let (drain, deadline) =
         (params.drain_ms.map(Duration::from_millis), context.deadline(params.deadline_ms));
@@ -80,6 +94,7 @@ pub(super) async fn remove(context: Context, params: ServerRemove) -> Result<Ser
 }
 
 pub(super) async fn restart(context: Context, params: ServerRestart) -> Result<ServerChanged, ErrorObject> {
+    failpoints::pass(Gate::ChangeDispatched).await;
     let target = target(&context, params.user, &params.key, params.generation)?;
     let (drain, deadline) =
         (params.drain_ms.map(Duration::from_millis), context.deadline(params.deadline_ms));
