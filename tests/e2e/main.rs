@@ -42,6 +42,7 @@ mod signals;
 mod stop_command;
 mod support;
 mod systemd;
+mod tokens;
 mod trees;
 mod turns;
 mod workspace;

@@ -25,6 +25,7 @@ pub mod results;
 pub mod schema;
 pub mod socket;
 pub mod text;
+pub mod token;
 
 pub use call::{Call, parse_params};
 pub use error::{ErrorKind, ErrorObject};
@@ -32,6 +33,7 @@ pub use message::{Id, Message};
 pub use method::Method;
 pub use names::{ApprovalId, BadName, Lease, ServerName, SessionKey, SessionRef, Tenant};
 pub use text::Text;
+pub use token::{BadToken, Token};
 
 /// The version of this protocol. It only grows: a higher number adds to a lower one.
 pub const PROTOCOL_VERSION: u32 = 1;

@@ -4,6 +4,7 @@
 //! `user` names another owner's sessions by uid; only administrators may use it.
 use crate::message::Id;
 use crate::names::{ApprovalId, ServerName, SessionKey};
+use crate::token::Token;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -180,6 +181,12 @@ pub struct SessionAttach {
     /// As the one client of an exclusive server.
     #[serde(default)]
     pub exclusive: bool,
+    /// The session's token: the owner and the generation are those that it names, whoever the caller is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
+    /// The end of this client closes the session, and revokes its token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub close_on_detach: bool,
     /// `stdin` and `stdout`, in the order of the descriptors that were passed (SCM_RIGHTS) with this line's first byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descriptors: Option<Vec<Descriptor>>,
@@ -214,6 +221,9 @@ pub struct ToolList {
     /// Its owner, where it is not the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
+    /// The session's token: the owner and the generation are those that it names, whoever the caller is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
 }
 
 /// `tool/call`. Cancelling the request cancels the call at the server.
@@ -242,6 +252,9 @@ pub struct ToolCall {
     /// What the server tells of the call's progress comes as `notifications/progress`, before the answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub progress: bool,
+    /// The session's token: the owner and the generation are those that it names, whoever the caller is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
 }
 
 /// `approval/list`: the tool calls that are held for a person.

@@ -4,6 +4,7 @@
 use crate::error::ErrorObject;
 use crate::message::Id;
 use crate::names::{ApprovalId, ServerName, SessionKey, Tenant};
+use crate::token::Token;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -278,6 +279,10 @@ pub struct Opened {
     /// shim of a private daemon that died.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kill_descriptor: bool,
+    /// Whoever has it may be attached to this session, list its tools and call them, and nothing else, until nothing is left of it.
+    /// Where `created`, and the session is not its client's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
 }
 
 /// Answer of `server/add` and `server/restart`: the server, which is ready.

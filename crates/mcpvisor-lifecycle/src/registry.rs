@@ -4,6 +4,7 @@
 //! it is left; the slot is held as long. Everything that waits, waits here as a value, so that no step ever does.
 mod capacity;
 mod close;
+mod credential;
 mod entry;
 mod facts;
 mod open;
@@ -168,6 +169,7 @@ impl Registry {
                 self.close_wanted(session, reason, &mut out);
             }
             RegistryEvent::Used { session } => self.used(session),
+            RegistryEvent::Detached { session } => self.detached(session, &mut out),
             RegistryEvent::HolderEnded { request } => self.holder_ended(request, &mut out),
             RegistryEvent::IdleClaimed { session } => self.idle_claimed(session, &mut out),
             RegistryEvent::GateRetired { session } => self.gate_retired(session, &mut out),

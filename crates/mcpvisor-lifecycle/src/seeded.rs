@@ -76,6 +76,10 @@ pub enum Bug {
     G35ShutdownSkipsStarting,
     /// Who waits for the end of a direct session waits for the kernel.
     G39WaitOutlastsQuarantine,
+    /// A client whose end is its session's, and that goes while another close runs, leaves the token as it is.
+    G41RevocationLosesAgainstAClose,
+    /// A token of a generation that is over means the one that has its key now.
+    G41TokenOutlivesItsGeneration,
     /// A registry that takes over leaves keys free of what is still there.
     G36RecoveryForgetsTheBarrier,
 }
@@ -130,6 +134,8 @@ impl Bug {
         Self::G34ExitBeatsHangUp,
         Self::G35ShutdownSkipsStarting,
         Self::G39WaitOutlastsQuarantine,
+        Self::G41RevocationLosesAgainstAClose,
+        Self::G41TokenOutlivesItsGeneration,
         Self::G36RecoveryForgetsTheBarrier,
     ];
 }

@@ -77,6 +77,8 @@ impl World {
                 }
                 RegistryEffect::Forget { .. } => context.saw(Witness::Forgotten),
                 RegistryEffect::Breaker { .. } => {}
+                // No client's end is its session's here.
+                RegistryEffect::Revoke { .. } => {}
                 // Nobody waits for a slot here.
                 RegistryEffect::Queued { .. } => {}
                 RegistryEffect::Finished { leftovers } => self.finish(context, leftovers)?,

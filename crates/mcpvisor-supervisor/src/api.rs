@@ -2,6 +2,7 @@
 mod failure;
 mod opened;
 mod request;
+mod token;
 mod view;
 
 pub use failure::{Failure, StartFailure};
@@ -9,6 +10,7 @@ pub use opened::{Kept, Opened, Opener};
 pub use request::{
     CallTerms, DirectStreams, OpenRequest, Origin, Policy, ServerSpec, StopCommand, SupervisorConfig,
 };
+pub use token::{Meant, Secret, Token};
 pub use view::{
     ApprovalView, Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Outcome, ProcessView,
     Proof, ServerCertificate, ServerView, SessionView, StatusView, StopCommandEnd, ToolView, ToolsView,

@@ -39,7 +39,7 @@ pub use mcpvisor_mcp::catalogue::Prefix;
 pub use mcpvisor_mcp::hold::{BadPattern, Pattern};
 pub use repeats::{Done, Gone, NoAnswer, Repeat, Repeats, Undo};
 pub use supervisor::{
-    AttachStreams, Attachable, Attachment, Call, EventsWanted, Given, Profiled, Progress, Supervisor,
+    Attach, AttachStreams, Attachable, Attachment, Call, EventsWanted, Given, Profiled, Progress, Supervisor,
 };
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //! when an actor is lost. Each record is written by the one actor that owns the session or the server.
 mod server;
 
-use crate::api::{Certificate, OpenRequest, Origin, Policy, ServerSpec, ServerView, SessionView};
+use crate::api::{
+    Certificate, OpenRequest, Origin, Policy, Secret, ServerSpec, ServerView, SessionView, Token,
+};
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::definition;
@@ -88,6 +90,8 @@ pub(crate) struct SessionRecord {
     live: Mutex<SessionLive>,
     /// The process of its lease, until its end.
     holder: Mutex<Option<HolderWatch>>,
+    /// What its token is compared with; none once that is revoked.
+    secret: Mutex<Option<Secret>>,
     /// Set once the session is reaped without its actors: nothing is launched any more.
     condemned: Mutex<bool>,
 }
@@ -165,6 +169,7 @@ impl SessionRecord {
                 actor: None,
             }),
             holder: Mutex::default(),
+            secret: Mutex::new(request.secret.take()),
             condemned: Mutex::new(false),
         }
     }
@@ -220,6 +225,7 @@ impl SessionRecord {
                 actor: None,
             }),
             holder: Mutex::default(),
+            secret: Mutex::default(),
             condemned: Mutex::new(true),
         }
     }
@@ -301,6 +307,21 @@ impl SessionRecord {
     pub(crate) fn hold(&self, watch: Option<HolderWatch>) {
         let before = std::mem::replace(&mut *lock(&self.holder), watch);
         drop(before);
+    }
+
+    /// Its token, for the one who opens it.
+    pub(crate) fn token(&self) -> Option<Token> {
+        lock(&self.secret).clone().map(|secret| Token { session: self.id, secret })
+    }
+
+    /// Whether this is the true secret of its token.
+    pub(crate) fn has_secret(&self, shown: &Secret) -> bool {
+        lock(&self.secret).as_ref().is_some_and(|secret| secret.is(shown))
+    }
+
+    /// Nothing is the true secret any more, whatever becomes of the registry.
+    pub(crate) fn revoke(&self) {
+        *lock(&self.secret) = None;
     }
 
     /// From now on nothing of this session is launched.

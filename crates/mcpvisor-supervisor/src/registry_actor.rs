@@ -45,6 +45,12 @@ pub(crate) enum RegistryMsg {
         ended: bool,
         reply: oneshot::Sender<Result<SessionId, Refusal>>,
     },
+    /// The session that a token means, which is the true one of this session.
+    Present {
+        key: KeyRef,
+        session: SessionId,
+        reply: oneshot::Sender<Result<SessionId, Refusal>>,
+    },
     Counts {
         /// Counts, whether fenced, facts dropped, breakers open.
         reply: oneshot::Sender<(Counts, bool, u64, u64)>,
@@ -190,6 +196,9 @@ impl Driver {
                 };
                 let _ = reply.send(found);
             }
+            RegistryMsg::Present { key, session, reply } => {
+                let _ = reply.send(self.machine.presented(&key, session));
+            }
             RegistryMsg::Counts { reply } => {
                 let machine = &self.machine;
                 let breakers = machine.open_breakers() as u64;
@@ -227,6 +236,7 @@ impl Driver {
                 self.tell(session, SessionMsg::Close(reason, options));
             }
             RegistryEffect::RetireGate { session } => self.retire_gate(myself, session),
+            RegistryEffect::Revoke { session } => self.revoke(session),
             RegistryEffect::StayOpen { session } => self.tell(session, SessionMsg::StayOpen),
             RegistryEffect::AwaitChildren { session } => self.tell(session, SessionMsg::AwaitChildren),
             RegistryEffect::ChildrenGone { session } => self.tell(session, SessionMsg::ChildrenGone),
@@ -325,6 +335,12 @@ impl Driver {
         } else {
             self.tell(session, SessionMsg::StayOpen);
         }
+    }
+
+    fn revoke(&self, session: SessionId) {
+        let Some(record) = self.core.record(session) else { return };
+        record.revoke();
+        tracing::info!(parent: &record.span(), "the client whose end is the session's has gone; its token is revoked");
     }
 
     fn retry_kill(&self, session: SessionId) {

@@ -7,8 +7,9 @@ mod changes;
 mod events;
 mod failure;
 mod profiled;
+mod shown;
 
-pub use attach::{AttachStreams, Attachable, Attachment};
+pub use attach::{Attach, AttachStreams, Attachable, Attachment};
 pub use calls::{Call, Progress};
 pub use events::EventsWanted;
 pub use profiled::{Given, Profiled};
@@ -123,7 +124,8 @@ impl Supervisor {
         match (reply.result, reply.record) {
             (Ok(Answer::Opened { created, .. }), Some(record)) => {
                 let opener = Opener { session: record.id, request: id };
-                Ok(Opened { session: self.view(&record), created, opener, kept: Kept(record) })
+                let token = created.then(|| record.token()).flatten();
+                Ok(Opened { session: self.view(&record), created, opener, token, kept: Kept(record) })
             }
             (Ok(_), _) => Err(Failure::Internal("an open was answered with something else".to_owned())),
             (Err(refusal), record) => Err(failure(&refusal, record.as_deref())),

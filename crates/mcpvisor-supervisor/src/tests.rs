@@ -119,6 +119,7 @@ impl World {
             lease: "none".to_owned(),
             holder: None,
             limits: Default::default(),
+            secret: None,
         }
     }
 

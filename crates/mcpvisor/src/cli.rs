@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// Speak MCP with a server of a session, over stdin and stdout
     Attach(AttachArgs),
     /// List a session's tools
-    Tools(SessionArgs),
+    Tools(ToolsArgs),
     /// Call a tool
     Call(CallArgs),
     /// Add, remove or restart a server of a live session
@@ -229,6 +229,9 @@ pub(crate) struct OpenArgs {
     /// Names the request: sent again with the same id, it gets the first one's answer, and is carried out once
     #[arg(long, value_name = "ID")]
     pub(crate) request_id: Option<String>,
+    /// Write the session's token into this file, which must not be there yet, and show it nowhere else
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// The command of a server that is named `main`
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -289,6 +292,23 @@ pub(crate) struct SessionArgs {
     pub(crate) session: SessionRef,
 }
 
+/// By what right a session is used.
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    /// Use the session with its token, which is in this file; whoever this is [env: MCPVISOR_TOKEN, the token itself]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ToolsArgs {
+    /// Which session
+    #[arg(value_name = "KEY[@GEN]")]
+    pub(crate) session: SessionRef,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     /// Which session
@@ -317,6 +337,11 @@ pub(crate) struct AttachArgs {
     /// As the one client of an exclusive server, which ends with it
     #[arg(long)]
     pub(crate) exclusive: bool,
+    /// Close the session when this client has gone, and revoke its token
+    #[arg(long)]
+    pub(crate) close_on_detach: bool,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
 }
 
 #[derive(Debug, Args)]
@@ -335,6 +360,8 @@ pub(crate) struct CallArgs {
     /// Where images, sounds and other files of the result are saved; here where left out
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,6 +10,7 @@ mod logs;
 mod open;
 mod server;
 mod show;
+pub(crate) mod token;
 mod wait;
 mod wire;
 

@@ -49,7 +49,8 @@ fn run(globals: &Globals, story: &mut Story) -> Result<u8, Error> {
     story.opened(&session.session);
     let key = session.session.key.clone();
 
-    let Tools { tools, .. } = ask(&mut daemon, &ToolList { key: key.clone(), generation: None, user: None })?;
+    let Tools { tools, .. } =
+        ask(&mut daemon, &ToolList { key: key.clone(), generation: None, user: None, token: None })?;
     story.tools(&tools);
 
     let sum = call(&mut daemon, &key, "add", &json!({"a": 19, "b": 23}))?;
@@ -138,6 +139,7 @@ fn call(
         arguments: Some(arguments),
         deadline_ms: None,
         progress: false,
+        token: None,
     };
     let result = ask(daemon, &params)?;
     let result: serde_json::Value =

@@ -1,4 +1,5 @@
 //! From a method's name to its handler, with an audit record of each request.
+mod access;
 mod approvals;
 mod attach;
 mod daemon;

@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub(super) urgency: Urgency,
     /// Its actor is gone.
     pub(super) lost: bool,
+    /// Its token means nothing any more.
+    pub(super) revoked: bool,
     /// A kill is being retried, whose result is not yet known.
     pub(super) retrying: bool,
     /// Requests that wait on it, in order of arrival.
@@ -78,6 +80,7 @@ impl Entry {
             by_itself: false,
             urgency: Urgency::Drain,
             lost: false,
+            revoked: false,
             retrying: false,
             waiting: Vec::new(),
             told: Vec::new(),

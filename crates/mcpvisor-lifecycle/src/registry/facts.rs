@@ -10,7 +10,7 @@ use crate::{KeyRef, Moment, RequestId, SessionId};
 
 impl Registry {
     /// The key that the session holds. A fact of one that holds none is dropped and counted (G3).
-    fn holds(&mut self, session: SessionId) -> Option<KeyRef> {
+    pub(super) fn holds(&mut self, session: SessionId) -> Option<KeyRef> {
         let key = self.keys.get(&session).cloned();
         if key.is_some() {
             return key;

@@ -249,6 +249,11 @@ pub enum RegistryEvent {
         /// Which.
         session: SessionId,
     },
+    /// A client whose end is to be its session's has gone.
+    Detached {
+        /// Which session.
+        session: SessionId,
+    },
     /// The process that was to hold the lease of an open's session has ended.
     HolderEnded {
         /// The open.
@@ -477,6 +482,11 @@ pub enum RegistryEffect {
     /// Every child of a session that awaits them is gone, or quarantined: its servers can be stopped. At most once per
     /// session.
     ChildrenGone {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session's token means nothing any more: what it is compared with is to be forgotten. At most once per session.
+    Revoke {
         /// The session.
         session: SessionId,
     },

@@ -48,6 +48,11 @@ impl World {
                     tell(self, session, SessionEvent::StayOpen);
                 }
             }
+            RegistryEffect::Revoke { session } => {
+                if !self.revoked.insert(session) {
+                    return Err(format!("G41: the token of {session:?} is revoked twice"));
+                }
+            }
             RegistryEffect::StayOpen { session } => tell(self, session, SessionEvent::StayOpen),
             RegistryEffect::AwaitChildren { session } => tell(self, session, SessionEvent::AwaitChildren),
             RegistryEffect::ChildrenGone { session } => tell(self, session, SessionEvent::ChildrenGone),

@@ -215,6 +215,7 @@ fn g3_b5_handles_of_an_old_generation_change_nothing() {
         RegistryEvent::SessionReady { session: old },
         RegistryEvent::CloseWanted { session: old, reason: CloseReason::Idle },
         RegistryEvent::CloseWanted { session: old, reason: CloseReason::LeaseEnded },
+        RegistryEvent::Detached { session: old },
         RegistryEvent::SessionEnded { session: old, ended: Ended::Failed },
         RegistryEvent::SessionQuarantined { session: old },
         RegistryEvent::SessionLost { session: old },
@@ -227,6 +228,9 @@ fn g3_b5_handles_of_an_old_generation_change_nothing() {
     assert_eq!(world.registry.next_timeout(), before.next_timeout());
     let stale = Refusal::StaleGeneration { session: old };
     assert_eq!(world.registry.resolve(&exactly("a", 1)), Err(stale.clone()));
+    assert_eq!(world.registry.presented(&key("a"), old), Err(stale.clone()));
+    assert_eq!(world.registry.presented(&key("a"), new), Ok(new));
+    assert_eq!(world.registry.presented(&key("b"), new), Err(Refusal::NotFound));
     assert_eq!(world.registry.resolve(&exactly("a", 2)), Ok(new));
     assert_eq!(world.registry.resolve(&exactly("a", 3)), Err(Refusal::NotFound));
     for (act, request, expected) in [
@@ -261,6 +265,47 @@ pub(crate) fn late_notes(seed: Seed) -> Result<Outcomes, String> {
 fn g3_b5_late_notes_of_a_lost_actor() {
     let outcomes = late_notes(None).unwrap();
     assert_told_apart(&outcomes, 2);
+}
+
+/// B.5: a client whose end is its session's goes, against another way to close it, and the key is opened again.
+pub(crate) fn detach_against(other: Other, program: Program, seed: Seed) -> Result<Outcomes, String> {
+    let session = generation(1);
+    let detached = || Act::Send(RegistryEvent::Detached { session });
+    let second = match other {
+        Other::Close => vec![close(3, "a")],
+        Other::Shutdown => vec![shutdown()],
+        Other::Lease => vec![detached()],
+        Other::Idle => vec![Act::Send(RegistryEvent::CloseWanted { session, reason: CloseReason::Idle })],
+        Other::Cancelled => vec![close(3, "a"), cancel(3)],
+    };
+    let reopen = vec![open(4, "a"), wait_closed(5, exactly("a", 1))];
+    let mut world = World::new(1, vec![], seed).with("a", &[program]);
+    world.act(open(1, "a"))?;
+    settle(&mut world);
+    world.clients = vec![vec![detached()].into(), second.into(), reopen.into()];
+    if program == IMMORTAL {
+        world.clients.push(vec![Act::UntilKilled("a"), Act::Free("a")].into());
+    }
+    explore(&world.with_dawdling_clients(), &|world| {
+        let revoked = if world.revoked.contains(&session) { "revoked" } else { "over before" };
+        Ok(format!("{} {revoked}", summary(world, &[4, 5])))
+    })
+}
+
+/// G41: whatever else closes the session, its client's end revokes the token as long as anything is left of it; nothing of it is valid
+/// afterwards, and the next generation's token is untouched by either.
+#[test]
+fn g41_b5_a_detach_revokes_in_every_order() {
+    for program in [POLITE, IMMORTAL] {
+        for other in [Other::Close, Other::Shutdown, Other::Lease, Other::Idle, Other::Cancelled] {
+            let outcomes = detach_against(other, program, None).unwrap();
+            assert!(outcomes.keys().any(|told| told.ends_with(" revoked")), "{other:?}: {outcomes:?}");
+            // Beside the close of an immortal, and beside another detach, it never comes too late.
+            if program == POLITE && !matches!(other, Other::Lease) {
+                assert_told_apart(&outcomes, 2);
+            }
+        }
+    }
 }
 
 /// B.6: a close during the start.

@@ -40,6 +40,7 @@ pub(crate) fn always(world: &World) -> Result<(), String> {
     }
     trees(world)?;
     idleness(world)?;
+    tokens(world)?;
     let sessions: usize = open.values().sum();
     if sessions > world.limit {
         return Err(format!("G6: {sessions} sessions exist, and the limit is {}", world.limit));
@@ -53,6 +54,28 @@ pub(crate) fn always(world: &World) -> Result<(), String> {
     }
     if slots(&world.registry) < sessions {
         return Err(format!("G6: {sessions} sessions exist, and {} slots are taken", slots(&world.registry)));
+    }
+    Ok(())
+}
+
+/// A token means its session from the admission until nothing is left of that, or until it is revoked, and never another one.
+fn tokens(world: &World) -> Result<(), String> {
+    for (id, actor) in &world.sessions {
+        let presented = world.registry.presented(&actor.key, *id);
+        let holds = world.registry.current(&actor.key).is_some_and(|(holder, _)| holder == *id);
+        let detached = world.detached.contains(id);
+        match presented {
+            Ok(meant) if meant != *id => return Err(format!("G41: the token of {id:?} means {meant:?}")),
+            Ok(_) if detached => return Err(format!("G41: the token of {id:?} outlives its client's end")),
+            Ok(_) if !holds => return Err(format!("G41: the token of {id:?} outlives it")),
+            Err(_) if holds && !detached => {
+                return Err(format!("G41: {id:?} is there, and its token is none"));
+            }
+            _ => {}
+        }
+        if detached != world.revoked.contains(id) {
+            return Err(format!("G41: the token of {id:?} is not what it was said to be"));
+        }
     }
     Ok(())
 }
@@ -114,6 +137,7 @@ pub(crate) fn registry_step(
         | RegistryEvent::CloseWanted { session, .. }
         | RegistryEvent::IdleClaimed { session }
         | RegistryEvent::GateRetired { session }
+        | RegistryEvent::Detached { session }
         | RegistryEvent::SessionEnded { session, .. }
         | RegistryEvent::SessionQuarantined { session }
         | RegistryEvent::SessionLost { session } => Some(*session),

@@ -2,8 +2,8 @@
 use super::Seed;
 use super::a_creation::{HANGS, cancel_everywhere, shutdown_during_start};
 use super::b_closing::{
-    Other, close_during_start, close_in_backoff, full_while_closing, late_notes, reopen, single_flight,
-    two_closes,
+    Other, close_during_start, close_in_backoff, detach_against, full_while_closing, late_notes, reopen,
+    single_flight, two_closes,
 };
 use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
 use super::d_direct::{hang_up, shim_of_an_immortal};
@@ -33,11 +33,12 @@ const HELD_BY_THE_MODEL: [Bug; 10] = [
 ];
 
 /// Of what the histories have nothing, or too little (calls in the short while of a parking, cancels of an add under way).
-const NOT_IN_HISTORIES: [Bug; 4] = [
+const NOT_IN_HISTORIES: [Bug; 5] = [
     Bug::G29BusyIsSick,
     Bug::G19WakeIsForgotten,
     Bug::G26CancelIsForgotten,
     Bug::G26AnswerOnItsWayIsForgotten,
+    Bug::G41RevocationLosesAgainstAClose,
 ];
 
 /// The scenario that holds the guard against this bug.
@@ -69,6 +70,9 @@ fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
         Bug::G33IdleTimerIsLost => call_at_the_decision(seed).map(drop),
         Bug::G34ExitBeatsHangUp => hang_up(POLITE, seed).map(drop),
         Bug::G39WaitOutlastsQuarantine => shim_of_an_immortal(seed).map(drop),
+        Bug::G41RevocationLosesAgainstAClose | Bug::G41TokenOutlivesItsGeneration => {
+            detach_against(Other::Close, POLITE, seed).map(drop)
+        }
         held => Err(format!("{held:?} has no scenario: the model holds it")),
     }
 }
@@ -123,6 +127,8 @@ controls! {
     control_g29_health: G29BusyIsSick,
     control_g34: G34ExitBeatsHangUp,
     control_g39: G39WaitOutlastsQuarantine,
+    control_g41: G41RevocationLosesAgainstAClose,
+    control_g41_generation: G41TokenOutlivesItsGeneration,
 }
 
 /// The random histories find every bug as well, without knowing where to look.

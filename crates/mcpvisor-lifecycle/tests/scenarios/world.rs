@@ -124,6 +124,10 @@ pub(crate) struct World {
     /// Which session each was asked of.
     pub(crate) changed: BTreeMap<RequestId, SessionId>,
     pub(crate) replies: BTreeMap<RequestId, Outcome>,
+    /// Its token was revoked.
+    pub(crate) revoked: BTreeSet<SessionId>,
+    /// The client whose end was to be its session's went while that held its key.
+    pub(crate) detached: BTreeSet<SessionId>,
     /// The registry has told the session to close.
     pub(crate) closing: BTreeSet<SessionId>,
     pub(crate) calls: BTreeMap<u64, &'static str>,
@@ -181,6 +185,8 @@ impl World {
             given_up: BTreeSet::new(),
             changed: BTreeMap::new(),
             replies: BTreeMap::new(),
+            revoked: BTreeSet::new(),
+            detached: BTreeSet::new(),
             closing: BTreeSet::new(),
             calls: BTreeMap::new(),
             finished: None,
@@ -368,6 +374,11 @@ impl World {
 
     pub(crate) fn tell_registry(&mut self, event: &RegistryEvent) -> Result<(), String> {
         let before = self.registry.clone();
+        if let RegistryEvent::Detached { session } = event
+            && before.sessions(None).iter().any(|(holder, _, _)| holder == session)
+        {
+            self.detached.insert(*session);
+        }
         let effects = self.registry.step(self.now, event.clone());
         checks::registry_step(self, &before, event, &effects)?;
         for effect in effects {

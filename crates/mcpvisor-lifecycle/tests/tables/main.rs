@@ -6,6 +6,7 @@
 //! or taken away fails, and so does a path of the code.
 mod breaker;
 mod changes;
+mod credential;
 mod parse;
 mod registry;
 mod registry_setup;

@@ -85,6 +85,7 @@ pub(crate) fn events(now: Moment) -> Vec<(String, RegistryEvent)> {
         ));
     }
     all.push(("IdleClaimed".into(), RegistryEvent::IdleClaimed { session: current }));
+    all.push(("Detached".into(), RegistryEvent::Detached { session: current }));
     all.push(("GateRetired".into(), RegistryEvent::GateRetired { session: current }));
     for ended in [Ended::Closed, Ended::Failed] {
         all.push((
@@ -138,6 +139,7 @@ pub(crate) fn effect(effect: &RegistryEffect) -> String {
         RegistryEffect::Close { reason, options, .. } if options.now => format!("Close({reason:?}, now)"),
         RegistryEffect::Close { reason, .. } => format!("Close({reason:?})"),
         RegistryEffect::RetireGate { .. } => "RetireGate".to_owned(),
+        RegistryEffect::Revoke { .. } => "Revoke".to_owned(),
         RegistryEffect::StayOpen { .. } => "StayOpen".to_owned(),
         RegistryEffect::AwaitChildren { .. } => "AwaitChildren".to_owned(),
         RegistryEffect::ChildrenGone { .. } => "ChildrenGone".to_owned(),

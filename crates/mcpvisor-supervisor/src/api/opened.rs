@@ -1,4 +1,5 @@
 //! The good answer of an open.
+use super::token::Token;
 use super::view::SessionView;
 use crate::record::SessionRecord;
 use mcpvisor_lifecycle::{RequestId, SessionId};
@@ -14,6 +15,8 @@ pub struct Opened {
     pub created: bool,
     /// Takes it back, where its answer does not reach who asked for it: see [`Supervisor::unheard`](crate::Supervisor::unheard).
     pub opener: Opener,
+    /// Its token, where this open started it and it has one.
+    pub token: Option<Token>,
     /// Its end is known through this, for as long as it is kept.
     pub kept: Kept,
 }

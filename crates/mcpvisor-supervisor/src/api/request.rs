@@ -1,4 +1,5 @@
 //! What is to be opened.
+use super::token::Secret;
 use crate::events::EventLimits;
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, Quota, RegistryConfig};
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
@@ -317,4 +318,6 @@ pub struct OpenRequest {
     pub holder: Option<Holder>,
     /// What else ends it where nobody closes it.
     pub limits: Limits,
+    /// What its token is to be, where it has one. Used by the open that begins the session.
+    pub secret: Option<Secret>,
 }

@@ -1,17 +1,19 @@
 //! The one client of an exclusive server, or of a session's shared ones.
 use super::Supervisor;
-use crate::api::{Failure, Kept};
+use crate::api::{Failure, Kept, Meant};
+use crate::core::Core;
 use crate::gate::Presence;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::attached::{Attached as SharedClient, Refused};
 use crate::relay::exclusive::{Client, Relay, Taken};
-use mcpvisor_lifecycle::registry::{Goal, Target};
+use mcpvisor_lifecycle::registry::{Goal, RegistryEvent, Target};
 use mcpvisor_lifecycle::server::{Mode, ServerState};
 use mcpvisor_lifecycle::session::SessionState;
-use mcpvisor_lifecycle::{Generation, ServerName};
+use mcpvisor_lifecycle::{Generation, ServerName, SessionId};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where the client's messages come from and go to.
 #[derive(Debug)]
@@ -34,11 +36,23 @@ pub enum AttachStreams {
     },
 }
 
+/// What a client wants to be attached to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Attach<'a> {
+    /// One server only.
+    pub server: Option<&'a ServerName>,
+    /// As the one client of an exclusive server.
+    pub exclusive: bool,
+    /// Its end is the session's, and revokes the session's token.
+    pub close_on_detach: bool,
+}
+
 /// What a client may be attached to.
 #[derive(Clone)]
 pub struct Attachable {
     record: Arc<SessionRecord>,
     to: To,
+    detach: Option<Detach>,
     _presence: Arc<Presence>,
 }
 
@@ -52,7 +66,26 @@ enum To {
 
 /// A client that is attached.
 #[derive(Clone)]
-pub struct Attachment(Attached);
+pub struct Attachment {
+    attached: Attached,
+    detach: Option<Detach>,
+}
+
+/// Tells the registry that the client has gone whose end is the session's; once, whoever notices it first.
+#[derive(Clone)]
+struct Detach {
+    core: Arc<Core>,
+    session: SessionId,
+    told: Arc<AtomicBool>,
+}
+
+impl Detach {
+    fn tell(&self) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            self.core.tell(RegistryEvent::Detached { session: self.session });
+        }
+    }
+}
 
 #[derive(Clone)]
 enum Attached {
@@ -68,11 +101,11 @@ impl Supervisor {
     /// server that it does not have; and see [`Failure`].
     pub async fn attachable(
         &self,
-        target: Target,
-        server: Option<&ServerName>,
-        exclusive: bool,
+        meant: impl Into<Meant>,
+        attach: Attach<'_>,
     ) -> Result<Attachable, Failure> {
-        let record = self.resolve(target.clone(), false).await?;
+        let Attach { server, exclusive, close_on_detach } = attach;
+        let record = self.meant(&meant.into()).await?;
         let state = record.live().state;
         match state {
             SessionState::Quarantined => return Err(Failure::Quarantined { session: record.id }),
@@ -80,7 +113,7 @@ impl Supervisor {
                 return Err(Failure::SessionClosing { session: record.id });
             }
             SessionState::Starting => {
-                let target = Target { generation: Some(record.id.generation), ..target };
+                let target = Target { key: record.key.clone(), generation: Some(record.id.generation) };
                 self.wait(target, Goal::Ready, None).await?;
             }
             _ => {}
@@ -107,7 +140,12 @@ impl Supervisor {
         } else {
             To::Shared(server.cloned())
         };
-        Ok(Attachable { record, to, _presence: Arc::new(presence) })
+        let detach = close_on_detach.then(|| Detach {
+            core: Arc::clone(&self.core),
+            session: record.id,
+            told: Arc::default(),
+        });
+        Ok(Attachable { record, to, detach, _presence: Arc::new(presence) })
     }
 
     /// Resolves when the clients of an ended session have everything that was for them.
@@ -145,13 +183,24 @@ impl Attachable {
     /// # Errors
     /// `Unsupported` where there is a client already, an exclusive server has just ended, or the streams can't be relayed; `SessionClosing`.
     pub fn attach(self, streams: AttachStreams) -> Result<Attachment, Failure> {
+        let detach = self.detach.clone();
+        let attachment = Attachment { attached: self.connect(streams)?, detach };
+        if attachment.detach.is_some() {
+            // Also where nobody waits for its end any more.
+            let watched = attachment.clone();
+            tokio::spawn(async move { watched.ended().await });
+        }
+        Ok(attachment)
+    }
+
+    fn connect(self, streams: AttachStreams) -> Result<Attached, Failure> {
         let client = client(streams).map_err(|error| {
             Failure::Unsupported(format!("the client's streams can't be relayed: {error}"))
         })?;
         let session = self.record.id;
         match self.to {
             To::Exclusive(server, relay) => match relay.attach(client) {
-                Ok(()) => Ok(Attachment(Attached::Exclusive(relay))),
+                Ok(()) => Ok(Attached::Exclusive(relay)),
                 Err(Taken::HasClient) => Err(Failure::Unsupported(
                     "the server has its one client already; it is exclusive, and ends with it".to_owned(),
                 )),
@@ -173,25 +222,29 @@ impl Attachable {
                 if self.record.has_ended() {
                     attached.session_over();
                 }
-                Ok(Attachment(Attached::Shared(attached)))
+                Ok(Attached::Shared(attached))
             }
         }
     }
 }
 
 impl Attachment {
-    /// Resolves when the conversation is over and the client has everything that was for it.
+    /// Resolves when the conversation is over and the client has everything that was for it. By then the session's token is revoked, and
+    /// its close has begun, where this client's end is the session's.
     pub async fn ended(&self) {
-        match &self.0 {
+        match &self.attached {
             Attached::Exclusive(relay) => relay.delivered().await,
             Attached::Shared(client) => client.ended().await,
+        }
+        if let Some(detach) = &self.detach {
+            detach.tell();
         }
     }
 
     /// The client ended its stream while the other side's still went on.
     #[must_use]
     pub fn client_left_first(&self) -> bool {
-        match &self.0 {
+        match &self.attached {
             Attached::Exclusive(relay) => relay.client_left_first(),
             Attached::Shared(client) => client.client_left_first(),
         }
@@ -199,7 +252,7 @@ impl Attachment {
 
     /// The client's connection is gone: its calls are cancelled.
     pub fn client_lost(&self) {
-        match &self.0 {
+        match &self.attached {
             Attached::Exclusive(relay) => relay.client_lost(),
             Attached::Shared(client) => client.client_lost(),
         }

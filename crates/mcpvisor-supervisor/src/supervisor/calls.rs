@@ -1,7 +1,7 @@
 //! The tools of a session, and calls of them. Nothing here passes a mailbox but the question whose session it is.
 use super::Supervisor;
 use super::failure::{CALL_TAIL, call_failure};
-use crate::api::{Down, Failure, ToolView, ToolsView};
+use crate::api::{Down, Failure, Meant, ToolView, ToolsView};
 use crate::core::count;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::{CallError, Connection};
@@ -45,8 +45,8 @@ pub type Progress = Arc<dyn Fn(&RawValue) + Send + Sync>;
 
 impl Supervisor {
     /// A session that can be called: shared servers, ready.
-    async fn callable(&self, target: Target) -> Result<Arc<SessionRecord>, Failure> {
-        let record = self.resolve(target.clone(), false).await?;
+    async fn callable(&self, meant: &Meant) -> Result<Arc<SessionRecord>, Failure> {
+        let record = self.meant(meant).await?;
         if record.direct {
             let why = "no byte of a direct session passes through the daemon: it has no tools and no calls";
             return Err(Failure::Unsupported(why.to_owned()));
@@ -62,7 +62,7 @@ impl Supervisor {
             return Err(Failure::Quarantined { session: record.id });
         }
         if state == SessionState::Starting {
-            let target = Target { generation: Some(record.id.generation), ..target };
+            let target = Target { key: record.key.clone(), generation: Some(record.id.generation) };
             self.wait(target, Goal::Ready, None).await?;
         }
         Ok(record)
@@ -105,8 +105,8 @@ impl Supervisor {
     ///
     /// # Errors
     /// `unsupported` of a direct session, and see [`Failure`].
-    pub async fn tools(&self, target: Target) -> Result<ToolsView, Failure> {
-        let record = self.callable(target).await?;
+    pub async fn tools(&self, meant: impl Into<Meant>) -> Result<ToolsView, Failure> {
+        let record = self.callable(&meant.into()).await?;
         let _permit = self.admit(&record).await?;
         let catalogue = self.catalogue(&record).await?;
         let members = record.roster.members();
@@ -124,9 +124,9 @@ impl Supervisor {
     /// # Errors
     /// `SessionClosing` once the gate is closed; `ServerError` where the server answered with an error, `BadAnswer` where with what is
     /// no result; see [`Failure`].
-    pub async fn call(&self, target: Target, call: Call) -> Result<Box<RawValue>, Failure> {
+    pub async fn call(&self, meant: impl Into<Meant>, call: Call) -> Result<Box<RawValue>, Failure> {
         let deadline = call.deadline;
-        let call = self.call_without_deadline(target, call);
+        let call = self.call_without_deadline(meant.into(), call);
         match deadline {
             None => call.await,
             Some(at) => {
@@ -140,9 +140,9 @@ impl Supervisor {
         Failure::ServerDown { down: server.down(self.core.clock), exit, stderr_tail }
     }
 
-    async fn call_without_deadline(&self, target: Target, call: Call) -> Result<Box<RawValue>, Failure> {
+    async fn call_without_deadline(&self, meant: Meant, call: Call) -> Result<Box<RawValue>, Failure> {
         let Call { caller, server, tool, arguments, progress, .. } = call;
-        let record = self.callable(target).await?;
+        let record = self.callable(&meant).await?;
         let permit = self.admit(&record).await?;
         count(&self.core.counters.calls);
         let caller = Caller(u64::from(caller));

@@ -4,9 +4,10 @@ mod files;
 mod progress;
 
 use super::failure::Failure;
+use super::token;
 use super::wire::{Wire, deadline_ms};
 use super::{Done, Status, tell};
-use crate::cli::{CallArgs, Globals, SessionArgs};
+use crate::cli::{CallArgs, Globals, ToolsArgs};
 use crate::render::{output, tools as render};
 use crate::run::context::Context;
 use crate::run::signals::Signals;
@@ -14,7 +15,7 @@ use arguments::Given;
 use files::Files;
 use mcpvisor_control::params::{ToolCall, ToolList};
 use mcpvisor_control::results::{ProgressNotification, Tool};
-use mcpvisor_control::{Message, SessionRef, method};
+use mcpvisor_control::{Message, SessionRef, Token, method};
 use progress::Line;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -24,14 +25,15 @@ use std::time::Duration;
 /// How long the daemon may take to say that a call is cancelled.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-fn list_of(session: &SessionRef, globals: &Globals) -> ToolList {
-    ToolList { key: session.key.clone(), generation: session.generation, user: globals.user }
+fn list_of(session: &SessionRef, globals: &Globals, token: Option<Token>) -> ToolList {
+    ToolList { key: session.key.clone(), generation: session.generation, user: globals.user, token }
 }
 
-pub(crate) fn tools(args: &SessionArgs, globals: &Globals) -> Done {
+pub(crate) fn tools(args: &ToolsArgs, globals: &Globals) -> Done {
     let doing = format!("list the tools of session {}", args.session);
+    let token = token::shown(&doing, &args.token)?;
     let mut wire = Wire::connect(&doing, globals)?;
-    let answer = wire.call(&doing, &list_of(&args.session, globals))?;
+    let answer = wire.call(&doing, &list_of(&args.session, globals, token))?;
     let tools = &answer.value.tools;
     if globals.json {
         output::json(&answer.raw);
@@ -57,13 +59,14 @@ pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
         // Told before the call and not after it: a call may do what can't be done twice.
         return Err(Failure::usage(&doing, format!("{} is no directory", directory.display())));
     }
+    let token = token::shown(&doing, &args.token)?;
     let mut wire = Wire::connect(&doing, globals)?;
     let arguments = match given {
         Given::Nothing => None,
         Given::Object(raw) => Some(raw),
         Given::Named(pairs) => {
             // Only the tool's schema tells whether `1` is a number or text.
-            let tools = wire.call(&doing, &list_of(&args.session, globals))?.value.tools;
+            let tools = wire.call(&doing, &list_of(&args.session, globals, token.clone()))?.value.tools;
             // With a server the name is that server's own, whatever it is published as.
             let meant = |tool: &&Tool| match &args.server {
                 None => tool.name == args.tool,
@@ -88,6 +91,7 @@ pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
         arguments,
         deadline_ms: deadline_ms(globals),
         progress: line.is_shown(),
+        token,
     };
     let raw = carry_out(&mut wire, &doing, &request, &mut line)?;
     drop(line);

@@ -1,5 +1,6 @@
 //! `open`.
 use super::failure::Failure;
+use super::token::TokenFile;
 use super::wire::{Answer, Wire, deadline_ms, millis};
 use super::{Done, Status, close, tell};
 use crate::cli::{Globals, OpenArgs};
@@ -9,6 +10,7 @@ use mcpvisor_control::params::{Goal, ServerDefinition, SessionOpen, SessionWait}
 use mcpvisor_control::results::{CloseReport, Opened, ProgressNotification, SessionState};
 use mcpvisor_control::{Id, Lease, Message, ServerName, Text, method};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -25,16 +27,37 @@ pub(crate) fn open(args: &OpenArgs, globals: &Globals) -> Done {
             "a private daemon ends with this command, and its sessions with it: add `--lease connection`",
         ));
     }
+    let file = args.token_file.as_deref().map(|path| TokenFile::create(&doing, path)).transpose()?;
     let mut wire = Wire::connect(&doing, globals)?;
     let opened = ask(&mut wire, &doing, &params)?;
+    let without = file.is_some().then(|| without_token(&opened.raw)).flatten();
+    let joined = match (file, &opened.value.token) {
+        (Some(file), Some(token)) => file.write(&doing, token).map(|()| false)?,
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
     if globals.json {
-        output::json(&opened.raw);
+        output::json(without.as_ref().unwrap_or(&opened.raw));
     } else if globals.quiet {
         output::text(opened.value.session.key.as_str());
     } else {
         tell(globals, |style| session::session(&opened.value.session, style));
     }
-    if args.lease == Lease::Connection { hold(wire, &opened.value, globals) } else { Ok(Status::Done) }
+    if joined {
+        output::note("the session was open already: whoever opened it has its token, and there is no other");
+    }
+    match args.lease {
+        Lease::Connection => hold(wire, &opened.value, globals),
+        _ if joined => Ok(Status::Failed),
+        _ => Ok(Status::Done),
+    }
+}
+
+/// The answer, for whoever reads it along.
+fn without_token(raw: &RawValue) -> Option<Box<RawValue>> {
+    let mut members: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).ok()?;
+    members.remove("token");
+    serde_json::value::to_raw_value(&members).ok()
 }
 
 /// Asks, and tells a person where the open stands in the queue, if it waits there.

@@ -9,6 +9,7 @@ use super::watch::Watch;
 use super::{Shim, Step, status};
 use crate::cli::{AttachArgs, Globals};
 use crate::commands::failure::Failure;
+use crate::commands::token;
 use mcpvisor_control::blocking::{Connection, answer};
 use mcpvisor_control::params::{Descriptor, SessionAttach};
 use mcpvisor_control::results::ConversationEnd;
@@ -34,6 +35,7 @@ fn attach(args: &AttachArgs, globals: &Globals) -> Result<u8, Failure> {
     if globals.private {
         return Err(Failure::usage(doing, "a private daemon has no session to attach to"));
     }
+    let token = token::shown(&doing, &args.token)?;
     let streams = Streams::new().map_err(here)?;
     let (stream, _) = connect(&Surroundings::of_process(globals.socket.clone()))
         .map_err(|error| Failure::no_daemon(doing.clone(), error))?;
@@ -44,6 +46,8 @@ fn attach(args: &AttachArgs, globals: &Globals) -> Result<u8, Failure> {
         user: globals.user,
         server: args.target.server.clone(),
         exclusive: args.exclusive,
+        token,
+        close_on_detach: args.close_on_detach,
         descriptors: Some(vec![Descriptor::Stdin, Descriptor::Stdout]),
     };
     let Some([stdin, stdout, _]) = streams.descriptors() else {

@@ -1,5 +1,5 @@
 //! Attaching a client to a session's shared servers, or to an exclusive one.
-use super::target;
+use super::access::Access;
 use crate::connection::Context;
 use crate::convert;
 use crate::resolve;
@@ -8,7 +8,7 @@ use mcpvisor_control::message::{error_response, response};
 use mcpvisor_control::params::SessionAttach;
 use mcpvisor_control::results::{Attached, ConversationEnd};
 use mcpvisor_control::{ErrorKind, ErrorObject, Id};
-use mcpvisor_supervisor::{AttachStreams, Attachable, Attachment};
+use mcpvisor_supervisor::{Attach, AttachStreams, Attachable, Attachment};
 
 /// With descriptors of the client's own: answered when the conversation is over. A requester that goes before is a client that is lost.
 pub(super) async fn attach(
@@ -28,7 +28,7 @@ pub(super) async fn attach(
     let attachment = attachable
         .attach(AttachStreams::Two { stdin, stdout })
         .map_err(|failure| convert::error(failure, Some(&convert::key_name(&params.key))))?;
-    audit(&context, &attached);
+    audit(&context, &params, &attached);
     let _lost = LostWhenDropped(&attachment);
     attachment.ended().await;
     let client_first = attachment.client_left_first();
@@ -56,7 +56,7 @@ pub(crate) struct Attaching {
 pub(crate) async fn begin(context: Context, params: SessionAttach) -> Result<Attaching, ErrorObject> {
     let attachable = find(&context, &params).await?;
     let attached = told(&params, &attachable);
-    audit(&context, &attached);
+    audit(&context, &params, &attached);
     Ok(Attaching { id: context.id, attachable, attached })
 }
 
@@ -77,11 +77,15 @@ impl Attaching {
 }
 
 async fn find(context: &Context, params: &SessionAttach) -> Result<Attachable, ErrorObject> {
-    let target = target(context, params.user, &params.key, params.generation)?;
+    let access = Access::of(context, params.user, &params.key, params.generation, params.token.as_ref())?;
     let server = params.server.as_ref().map(convert::server_name);
-    let key = target.key.key.clone();
-    let found = context.daemon.supervisor.attachable(target, server.as_ref(), params.exclusive).await;
-    found.map_err(|failure| convert::error(failure, Some(&key)))
+    let attach = Attach {
+        server: server.as_ref(),
+        exclusive: params.exclusive,
+        close_on_detach: params.close_on_detach,
+    };
+    let found = context.daemon.supervisor.attachable(access.meant.clone(), attach).await;
+    found.map_err(|failure| access.error(failure))
 }
 
 fn told(params: &SessionAttach, attachable: &Attachable) -> Attached {
@@ -93,9 +97,10 @@ fn told(params: &SessionAttach, attachable: &Attachable) -> Attached {
     }
 }
 
-fn audit(context: &Context, attached: &Attached) {
+fn audit(context: &Context, params: &SessionAttach, attached: &Attached) {
     let (uid, pid) = (context.peer.uid, context.peer.pid);
     let (session, generation) = (&attached.key, attached.generation);
     let server = attached.server.as_ref().map(tracing::field::display);
-    tracing::info!(%session, generation, server, uid, pid, "client attached");
+    let (by_token, close_on_detach) = (params.token.is_some(), params.close_on_detach);
+    tracing::info!(%session, generation, server, uid, pid, by_token, close_on_detach, "client attached");
 }

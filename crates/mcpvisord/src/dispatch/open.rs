@@ -11,13 +11,13 @@ use crate::wire::Descriptors;
 use mcpvisor_control::params::{
     IfClosing as WireIfClosing, IfOpen as WireIfOpen, OnIdle as WireOnIdle, SessionOpen,
 };
-use mcpvisor_control::{ErrorKind, ErrorObject, Lease, results};
+use mcpvisor_control::{ErrorKind, ErrorObject, Lease, Token, results};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
 use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::{Generation, KeyRef, ProfileName, SessionId, SessionKey, Uid};
 use mcpvisor_process::Holder;
-use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OnIdle, OpenRequest, Opened, Opener, Undo};
+use mcpvisor_supervisor::{Failure, IdleLimit, Limits, OnIdle, OpenRequest, Opened, Opener, Secret, Undo};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -79,6 +79,7 @@ pub(super) async fn open(
         session: convert::session(&opened.session),
         created: opened.created,
         kill_descriptor,
+        token: token(&opened),
     })
 }
 
@@ -100,6 +101,8 @@ async fn prepare(
         Some(key) => convert::key_name(key),
         None => made_up()?,
     };
+    // Nobody but its own client is ever attached to a session that came with one.
+    let secret = if direct.is_none() { Some(Secret::new(random()?)) } else { None };
     let request = OpenRequest {
         key: KeyRef { uid, key },
         tenant: params.tenant.as_ref().map(convert::tenant_name),
@@ -128,6 +131,7 @@ async fn prepare(
         lease: params.lease.to_string(),
         holder,
         limits,
+        secret,
     };
     Ok((request, config))
 }
@@ -189,6 +193,7 @@ async fn carry_out(
         session: convert::session(&opened.session),
         created: opened.created,
         kill_descriptor: false,
+        token: token(&opened),
     });
     (answer, undo)
 }
@@ -307,11 +312,23 @@ fn labels(params: &SessionOpen) -> Result<(), ErrorObject> {
 /// Ten random letters and digits.
 fn made_up() -> Result<SessionKey, ErrorObject> {
     const DIGITS: &[u8; 32] = b"abcdefghijkmnopqrstuvwxyz2345678";
-    let mut bytes = [0; 10];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| ErrorObject::new(ErrorKind::Internal, format!("no key can be made up: {error}")))?;
+    let bytes: [u8; 10] = random()?;
     let key: String = bytes.iter().map(|byte| char::from(DIGITS[usize::from(byte % 32)])).collect();
     Ok(SessionKey::new(&key).expect("letters and digits are a key"))
+}
+
+fn random<const COUNT: usize>() -> Result<[u8; COUNT], ErrorObject> {
+    let mut bytes = [0; COUNT];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        ErrorObject::new(ErrorKind::Internal, format!("no random bytes are to be had: {error}"))
+    })?;
+    Ok(bytes)
+}
+
+/// For the one who opened it.
+fn token(opened: &Opened) -> Option<Token> {
+    let token = opened.token.as_ref()?;
+    Some(Token::of(token.session.uid.0, token.session.generation.0, token.secret.bytes()))
 }
 
 fn audit(context: &Context, key: &SessionKey, opened: &Result<Opened, ErrorObject>) {

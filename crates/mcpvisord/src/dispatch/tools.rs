@@ -1,6 +1,6 @@
 //! A session's tools.
+use super::access::Access;
 use super::progress::Progress;
-use super::target;
 use crate::connection::Context;
 use crate::convert;
 use mcpvisor_control::{ErrorKind, ErrorObject, params, results};
@@ -9,10 +9,9 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 
 pub(super) async fn list(context: Context, params: params::ToolList) -> Result<results::Tools, ErrorObject> {
-    let target = target(&context, params.user, &params.key, params.generation)?;
-    let key = target.key.key.clone();
-    let tools = context.daemon.supervisor.tools(target).await;
-    let tools = tools.map_err(|failure| convert::error(failure, Some(&key)))?;
+    let access = Access::of(&context, params.user, &params.key, params.generation, params.token.as_ref())?;
+    let tools = context.daemon.supervisor.tools(access.meant.clone()).await;
+    let tools = tools.map_err(|failure| access.error(failure))?;
     Ok(results::Tools {
         tools: tools.tools.iter().map(convert::tool).collect(),
         down: tools.down.iter().map(convert::down).collect(),
@@ -20,8 +19,7 @@ pub(super) async fn list(context: Context, params: params::ToolList) -> Result<r
 }
 
 pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<Box<RawValue>, ErrorObject> {
-    let target = target(&context, params.user, &params.key, params.generation)?;
-    let key = target.key.key.clone();
+    let access = Access::of(&context, params.user, &params.key, params.generation, params.token.as_ref())?;
     if params.arguments.as_ref().is_some_and(|arguments| !arguments.get().starts_with('{')) {
         return Err(ErrorObject::new(ErrorKind::InvalidRequest, "the tool's arguments are not an object"));
     }
@@ -31,7 +29,7 @@ pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<B
     let caller = context.peer.pid;
     let call = |progress| {
         let (tool, arguments) = (params.tool, params.arguments);
-        supervisor.call(target, Call { caller, server, tool, arguments, deadline, progress })
+        supervisor.call(access.meant.clone(), Call { caller, server, tool, arguments, deadline, progress })
     };
     let result = if params.progress {
         let progress = Arc::new(Progress::default());
@@ -39,5 +37,5 @@ pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<B
     } else {
         call(None).await
     };
-    result.map_err(|failure| convert::error(failure, Some(&key)))
+    result.map_err(|failure| access.error(failure))
 }

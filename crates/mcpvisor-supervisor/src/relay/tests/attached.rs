@@ -76,6 +76,7 @@ fn record(names: &[&str], drain: Duration) -> Arc<SessionRecord> {
         lease: "none".to_owned(),
         holder: None,
         limits: Default::default(),
+        secret: None,
     };
     let id = SessionId { uid: Uid(1), generation: Generation(1) };
     let events = Events::new(EventLimits { events: 16, bytes: 1 << 16 }, key.uid);
