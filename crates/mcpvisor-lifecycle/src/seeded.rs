@@ -99,7 +99,7 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
