@@ -103,8 +103,7 @@ on_both! {
         daemon.finish();
     };
 
-    /// A start that fails runs it where a process was there, and not where none was. The third signal does not wait for one that
-    /// hangs before it kills the server.
+    /// A start that fails runs it where a process was there, and not where none was.
     what_never_ran_needs_none = |scene, containment| {
         let told = scene.path("told");
         let script = format!("echo run >> {}", told.display());
@@ -119,17 +118,37 @@ on_both! {
         let _ = daemon.cli(&["open", "k", "--profile", "p"]).fails(1);
         assert_eq!(lines(scene, "told"), ["run"]);
         daemon.finish();
-        let slow = "sleep 2";
-        let mut daemon = Daemon::start(scene, &Setup::on(containment).config(&profile(&stubborn(), slow, "")));
-        let pid = main_pid(&open(&daemon, "x"));
-        for urgency in ["drain", "hurry", "kill"] {
-            daemon.process().signal(Signal::TERM);
-            let heard = || daemon.log().to_lowercase().contains(&format!("urgency={urgency}"));
-            eventually("the signal", SOON, heard);
+    };
+
+    /// G35: the third signal cuts a stop command that runs, and begins none; without it the daemon waits a minute for it. While it runs, the server
+    /// that has ended has no pid.
+    g35_the_third_signal_skips_it = |scene, containment| {
+        let told = scene.path("told");
+        let slow = format!("echo run >> {}; exec sleep 300", told.display());
+        let stop = |daemon: &mut Daemon, urgencies: &[&str]| {
+            for urgency in urgencies {
+                daemon.process().signal(Signal::TERM);
+                let heard = || daemon.log().to_lowercase().contains(&format!("urgency={urgency}"));
+                eventually("the signal", SOON, heard);
+            }
+        };
+        for (server, times) in [(polite(), "term_grace = \"1m\""), (stubborn(), "term_grace = \"1m\"\nstdin_grace = \"1m\"")] {
+            let runs = server == polite();
+            let config = profile(&server, &slow, "stop_command_timeout = \"5m\"");
+            let mut daemon = Daemon::start(scene, &Setup::on(containment).config(&format!("[timeouts]\n{times}")).config(&config));
+            let pid = main_pid(&open(&daemon, "x"));
+            let _ = std::fs::remove_file(&told);
+            stop(&mut daemon, &["drain", "hurry"]);
+            if runs {
+                eventually("the stop command", SOON, || !lines(scene, "told").is_empty());
+                let shown = daemon.cli(&["show", "k"]).ok()["servers"][0].clone();
+                assert_eq!((&shown["pid"], &shown["state"]), (&Value::Null, &json!("stopping")), "{shown:#}");
+                assert!(shown["waits_for"]["what"].as_str().is_some_and(|text| text.contains("stop command")), "{shown:#}");
+            }
+            stop(&mut daemon, &["kill"]);
+            assert_eq!(daemon.process().wait(SOON).code(), Some(0));
+            assert!(!procfs::exists(pid));
+            assert_eq!(lines(scene, "told").len(), usize::from(runs), "none is begun any more");
         }
-        let begun = std::time::Instant::now();
-        eventually("the kill", SOON, || !procfs::is_alive(pid));
-        assert!(begun.elapsed().as_secs_f64() < 1.5, "the kill did not wait for the command");
-        assert_eq!(daemon.process().wait(SOON).code(), Some(0));
     };
 }

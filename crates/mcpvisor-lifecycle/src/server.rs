@@ -378,13 +378,8 @@ impl Server {
     }
 
     fn urge(&mut self, now: Moment, urgency: Urgency, out: &mut Effects) {
-        if urgency != Urgency::Kill {
-            return;
-        }
-        match &self.phase {
-            Phase::Ending(ladder) if ladder.rung < Rung::Command => self.climb_to_kill(now, true, out),
-            Phase::Ending(ladder) if ladder.rung == Rung::Command => self.kill_meanwhile(out),
-            _ => {}
+        if urgency == Urgency::Kill {
+            self.skip_to_kill(now, out);
         }
     }
 

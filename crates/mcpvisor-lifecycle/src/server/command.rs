@@ -22,16 +22,30 @@ impl Server {
         if self.config.stop_command.is_some() { Command::Unrun } else { Command::Done }
     }
 
-    /// Goes to the kill, by way of the stop command. With `now_too` that does not hold the kill off.
-    pub(super) fn climb_to_kill(&mut self, now: Moment, now_too: bool, out: &mut Effects) {
+    /// Goes to the kill, by way of the stop command.
+    pub(super) fn climb_to_kill(&mut self, now: Moment, out: &mut Effects) {
         match &self.phase {
             Phase::Ending(ladder) if ladder.answered && ladder.command == Command::Unrun => {
                 self.run_command(now, out);
             }
-            _ => return self.climb(now, Rung::Kill, out),
+            _ => self.climb(now, Rung::Kill, out),
         }
-        if now_too {
-            self.kill_meanwhile(out);
+    }
+
+    /// Skips to the kill: no stop command is begun any more, and one that runs is cut (G35).
+    pub(super) fn skip_to_kill(&mut self, now: Moment, out: &mut Effects) {
+        let Phase::Ending(ladder) = &mut self.phase else { return };
+        if ladder.command == Command::Unrun {
+            ladder.command = Command::Done;
+        }
+        if !ladder.answered {
+            // It is at the kill already; what it waits for is the launch.
+            return;
+        }
+        match ladder.rung {
+            Rung::Settling | Rung::Stdin | Rung::Term => self.climb(now, Rung::Kill, out),
+            Rung::Command => self.kill_again(now, out),
+            Rung::Kill | Rung::Stuck => {}
         }
     }
 
@@ -42,10 +56,10 @@ impl Server {
         }
     }
 
-    /// The stop command's time is its own: the scope is killed without it.
+    /// A stop command that has just begun for what is not to live: the scope is killed without it.
     pub(super) fn kill_meanwhile(&mut self, out: &mut Effects) {
         let Phase::Ending(ladder) = &mut self.phase else { return };
-        if !ladder.killed && !ladder.empty {
+        if ladder.rung == Rung::Command && !ladder.killed && !ladder.empty {
             ladder.killed = true;
             out.push(ServerEffect::Kill { incarnation: self.number });
         }

@@ -36,7 +36,8 @@ impl Server {
                 } else if rung == Rung::Stuck && ladder.command == Command::Done {
                     out.push(ServerEffect::Kill { incarnation: self.number });
                 } else {
-                    self.climb_to_kill(now, true, out);
+                    self.climb_to_kill(now, out);
+                    self.kill_meanwhile(out);
                 }
             }
             _ => {}

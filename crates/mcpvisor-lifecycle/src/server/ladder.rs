@@ -121,7 +121,7 @@ impl Server {
         match ladder.rung {
             Rung::Settling => self.end_by_force(now, out),
             Rung::Stdin => self.climb(now, Rung::Term, out),
-            Rung::Term => self.climb_to_kill(now, false, out),
+            Rung::Term => self.climb_to_kill(now, out),
             Rung::Command => {
                 out.push(ServerEffect::KillCommand { incarnation: self.number });
                 self.climb(now, Rung::Kill, out);

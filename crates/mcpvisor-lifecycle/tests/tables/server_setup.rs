@@ -382,24 +382,22 @@ fn rungs(from: &Variant, all: &mut Vec<Variant>) {
 
 /// A ladder whose stop command runs, to the last rung, and what comes of it.
 fn commands(from: &Variant, all: &mut Vec<Variant>) {
-    for from in [from.clone(), from.then(&["Urge(Kill)"]).without(&["unkilled"])] {
-        all.push(from.clone());
-        let ended = from.then(&["CommandEnded"]).without(&["runs"]).with(&["done"]);
-        if from.holds.contains("empty") {
-            if !from.holds.contains("to restart") {
-                all.push(ended);
-            }
-        } else {
-            rungs(&ended.without(&["not empty"]), all);
-            all.push(from.then(&["ScopeEmpty"]).without(&["not empty"]).with(&["empty"]));
+    all.push(from.clone());
+    let ended = from.then(&["CommandEnded"]).without(&["runs"]).with(&["done"]);
+    if from.holds.contains("empty") {
+        if !from.holds.contains("to restart") {
+            all.push(ended);
         }
-        let kill = from.then(&["Timeout"]);
-        for rung in [kill.clone(), kill.then(&["Timeout"])] {
-            all.push(rung.clone());
-            if from.holds.contains("not empty") {
-                all.push(rung.then(&["ScopeEmpty"]).without(&["not empty"]).with(&["empty"]));
-                all.push(rung.then(&["CommandEnded"]).without(&["runs", "not empty"]).with(&["done"]));
-            }
+    } else {
+        rungs(&ended.without(&["not empty"]), all);
+        all.push(from.then(&["ScopeEmpty"]).without(&["not empty"]).with(&["empty"]));
+    }
+    let kill = from.then(&["Timeout"]);
+    for rung in [kill.clone(), kill.then(&["Timeout"])] {
+        all.push(rung.clone());
+        if from.holds.contains("not empty") {
+            all.push(rung.then(&["ScopeEmpty"]).without(&["not empty"]).with(&["empty"]));
+            all.push(rung.then(&["CommandEnded"]).without(&["runs", "not empty"]).with(&["done"]));
         }
     }
 }

@@ -251,7 +251,8 @@ impl ServerRecord {
             member: true,
             state: live.state,
             mode: self.spec.mode,
-            pid: live.pid,
+            // What has exited has none, though something that it left, or its stop command, is still there.
+            pid: live.pid.filter(|_| live.exit.is_none() && !live.empty),
             restarts: live.restarts,
             era: live.era,
             protocol: live.protocol.clone(),

@@ -21,6 +21,8 @@ struct World {
     begun: Option<Moment>,
     runs: bool,
     released: bool,
+    /// Its end was urged to the kill.
+    urged: bool,
     /// What has happened, for who reads a failure.
     past: Vec<&'static str>,
 }
@@ -40,6 +42,7 @@ impl World {
             begun: None,
             runs: false,
             released: false,
+            urged: false,
             past: Vec::new(),
         };
         world.step("start", ServerEvent::Start);
@@ -48,6 +51,7 @@ impl World {
 
     fn step(&mut self, name: &'static str, event: ServerEvent) {
         self.past.push(name);
+        self.urged |= name == "urge" && matches!(self.server.phase, Phase::Ending(_));
         let effects = self.server.step(self.now, event);
         for effect in effects {
             self.run(effect, event);
@@ -60,18 +64,20 @@ impl World {
             ServerEffect::StopCommand { .. } => {
                 assert!(self.begun.is_none(), "G15: the command is run again: {past:?}");
                 assert!(self.launched, "G15: nothing was ever started: {past:?}");
+                assert!(!self.urged, "G35: the third signal skips it: {past:?}");
                 (self.begun, self.runs) = (Some(self.now), true);
             }
             ServerEffect::KillCommand { .. } => {
                 let begun = self.begun.expect("G15: a command is killed that was not run");
-                let whole = self.now.since(begun) >= COMMAND || event == ServerEvent::RetryKill;
+                let whole = self.now.since(begun) >= COMMAND || event == ServerEvent::RetryKill || self.urged;
                 assert!(whole, "G16: the command has not had its budget: {past:?}");
             }
             ServerEffect::Kill { .. } => self.killed = true,
             ServerEffect::Release { .. } => {
                 assert!(!self.tree, "G12: its tree is left: {past:?}");
                 assert!(!self.runs, "G12: its command is left: {past:?}");
-                assert!(self.begun.is_some() || !self.launched, "G15: the command was not run: {past:?}");
+                let run = self.begun.is_some() || !self.launched || self.urged;
+                assert!(run, "G15: the command was not run: {past:?}");
                 self.released = true;
             }
             _ => {}
@@ -138,7 +144,7 @@ fn g15_g16_a_stop_command_runs_once_and_is_reaped_in_every_order() {
                     let seen_as = (
                         world.server.fine_state(),
                         (world.launched, world.main, world.tree, world.killed, world.runs, world.released),
-                        (world.server.stage(), world.begun.is_some()),
+                        (world.server.stage(), world.begun.is_some(), world.urged),
                         format!("{:?}", world.server.phase).split(" until").next().map(str::to_owned),
                     );
                     if seen.insert(seen_as) {
@@ -150,7 +156,7 @@ fn g15_g16_a_stop_command_runs_once_and_is_reaped_in_every_order() {
         }
         for way in [
             ("term", "command"),
-            ("stdin", "command"),
+            ("stdin", "kill"),
             ("command", "kill"),
             ("command", "stopped"),
             ("kill", "stopped"),
@@ -160,6 +166,40 @@ fn g15_g16_a_stop_command_runs_once_and_is_reaped_in_every_order() {
             assert!(direct || ways.contains(&way), "{way:?} of {mode:?}: {ways:?}");
         }
     }
+}
+
+/// G35: a third signal skips to the kill: a stop command that runs is cut in that step, and one that has not begun does not, also where the launch
+/// that is to be undone comes after it. Without it the command had the whole of its time.
+#[test]
+fn g35_the_third_signal_skips_the_stop_command() {
+    let kill = ServerEvent::Urge { urgency: Urgency::Kill };
+    let ends = [ServerEffect::KillCommand { incarnation: ONE }, ServerEffect::Kill { incarnation: ONE }];
+    let with_command = || {
+        let mut server = server();
+        server.config.stop_command = Some(COMMAND);
+        let _ = server.step(Moment(0), ServerEvent::Stop { term_first: true });
+        server
+    };
+    let mut runs = with_command();
+    let at = runs.next_timeout().expect("SIGTERM has its grace");
+    assert_eq!(runs.step(at, ServerEvent::Timeout), [ServerEffect::StopCommand { incarnation: ONE }]);
+    assert_eq!(runs.step(at, kill), ends);
+    assert_eq!(runs.next_timeout(), Some(at.after(KILL_WAIT)));
+    assert_eq!(runs.step(at, kill), []);
+    let mut unrun = with_command();
+    assert_eq!(unrun.step(Moment(1), kill), [ServerEffect::Kill { incarnation: ONE }]);
+    let effects = unrun.step(Moment(2), ServerEvent::ScopeEmpty { incarnation: ONE });
+    assert_eq!(
+        effects,
+        [ServerEffect::Release { incarnation: ONE }, ServerEffect::Report(ServerReport::Stopped)]
+    );
+    let mut launching = idle(Mode::Shared);
+    launching.config.stop_command = Some(COMMAND);
+    for event in [ServerEvent::Start, ServerEvent::Stop { term_first: true }, kill] {
+        let _ = launching.step(Moment(0), event);
+    }
+    let effects = launching.step(Moment(1), ServerEvent::Launched { incarnation: ONE });
+    assert_eq!(effects, [ServerEffect::Kill { incarnation: ONE }]);
 }
 
 /// A server without one has no such rung.
