@@ -228,11 +228,16 @@ on_both! {
         let script = scene.path("server.py").to_string_lossy().into_owned();
         let heard_at = format!("HEARD={}", scene.path("other").display());
         daemon.cli(&["server", "remove", "k", "main"]).ok();
+        held(&daemon, 0);
         daemon.cli(&["server", "add", "k", "other", "--env", &heard_at, "--", "python3", &script]).ok();
         for held in &both {
-            daemon.cli(&["approvals", "approve", &id(held)]).ok();
+            let refused = daemon.cli(&["approvals", "approve", &id(held)]).fails(5);
+            assert_eq!((&refused["kind"], &refused["data"]["decision"]), (&json!("already_decided"), &json!("server_gone")));
         }
-        assert_ne!(shell_status(there.wait(SOON)), 0);
+        assert_eq!(shell_status(there.wait(SOON)), 1);
+        let told = error(&mut there);
+        assert_eq!((&told["kind"], &told["data"]["reached_server"]), (&json!("server_exited"), &json!(false)), "{told:#}");
+        assert!(told["message"].as_str().is_some_and(|text| text.contains("was removed from the session")), "{told:#}");
         let answer = client.answer(here, SOON).expect("it has its answer");
         assert_eq!(kind(&answer["error"]), "server_exited", "{answer}");
         assert!(!scene.path("other").exists(), "nobody approved a call of this one");
@@ -246,6 +251,37 @@ on_both! {
         assert!(!parked(), "a held call is activity");
         daemon.cli(&["approvals", "approve", &id(&last[0])]).ok();
         assert_eq!(shell_status(waits.wait(SOON)), 0);
+        assert_closed(&close(&daemon, "k"), containment);
+        daemon.finish();
+    };
+
+    /// G19: what is held for a server that has failed for good is answered with that, and can't be approved any more; without the daemon's word to
+    /// the desk it stays listed. The other servers' are left alone.
+    g19_held_calls_of_a_server_that_goes = |scene: &Arc<Scene>, containment: Containment| {
+        let daemon = stage(scene, containment, "hold = [\"delete_*\"]", "");
+        daemon.cli(&["open", "k", "--profile", "p"]).ok();
+        let connection = daemon.connect();
+        let command = ["python3".to_owned(), scene.path("server.py").to_string_lossy().into_owned()];
+        let environment = [format!("HEARD={}", scene.path("other").display()), "PATH=/usr/bin:/bin:/usr/local/bin".to_owned()];
+        let server = json!({"name": "brief", "command": command, "restart": "temporary"});
+        let added = connection.call("server/add", &json!({"key": "k", "server": server, "environment": environment})).expect("it starts");
+        let call = |server: &str| connection.send("tool/call", &json!({"key": "k", "server": server, "tool": "delete_file"}));
+        let (stays, goes) = (call("main"), call("brief"));
+        let both = held(&daemon, 2);
+        let pid = added["server"]["pid"].as_u64().expect("it runs") as u32;
+        mcpvisor_testkit::send_signal(pid, Signal::KILL);
+        let told = goes.wait(SOON).expect_err("its server has failed");
+        assert_eq!((kind(&told), &told["data"]["reached_server"]), ("server_exited", &json!(false)), "{told:#}");
+        assert!(told["message"].as_str().is_some_and(|text| text.contains("has failed")), "{told:#}");
+        let left = held(&daemon, 1);
+        assert_eq!(left[0]["server"], "main", "{left:?}");
+        let gone = both.iter().find(|held| held["server"] == "brief").expect("it was held");
+        let refused = daemon.cli(&["approvals", "approve", &id(gone)]).fails(5);
+        assert_eq!(refused["data"]["decision"], "server_gone", "{refused:#}");
+        daemon.cli(&["approvals", "approve", &id(&left[0])]).ok();
+        stays.wait(SOON).expect("it was approved");
+        assert!(!scene.path("other").exists(), "nobody approved a call of that one");
+        drop(connection);
         assert_closed(&close(&daemon, "k"), containment);
         daemon.finish();
     };

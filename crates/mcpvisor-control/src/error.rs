@@ -64,7 +64,7 @@ kinds! {
     InvalidConfiguration = "invalid_configuration", 1020, 1, "The daemon's configuration is wrong: `problems` (line, column, message, help), `report`. The former one stays in force.";
     ServerExists = "server_exists", 1031, 5, "A server of the session has the name, though it may be one that is being removed.";
     ServerBusy = "server_busy", 1032, 5, "Another change of the same server is under way.";
-    AlreadyDecided = "already_decided", 1030, 5, "The held call was decided before: `decision` (`approved`, `denied`, `timed_out`, `withdrawn`, `closed`), which stands.";
+    AlreadyDecided = "already_decided", 1030, 5, "The held call was decided before: `decision` (`approved`, `denied`, `timed_out`, `withdrawn`, `server_gone`, `closed`), which stands.";
     Internal = "internal", 1019, 1, "A defect of the daemon.";
 }
 

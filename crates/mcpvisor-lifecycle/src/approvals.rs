@@ -1,8 +1,9 @@
 //! Tool calls of one session that are held for a person: each is decided exactly once.
 //!
-//! A held call ends by the first of these: it is approved or denied, its time is over, its caller gives up, its session is being closed. What
-//! comes later changes nothing, and is told what came first. There is no time in here: who holds a call says when its time is over.
-use std::collections::{BTreeSet, VecDeque};
+//! A held call ends by the first of these: it is approved or denied, its time is over, its caller gives up, its server is removed or does not
+//! run any more, its session is being closed. What comes later changes nothing, and is told what came first. There is no time in here: who holds a call says when its time is over.
+use crate::ServerName;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The most calls of one session that are held at once.
 pub const MOST_HELD: usize = 256;
@@ -24,12 +25,14 @@ pub enum Verdict {
     TimedOut,
     /// Its caller gave up, or is gone.
     Withdrawn,
+    /// Its server was removed, or has ended for good.
+    ServerGone,
     /// Its session is being closed.
     Closed,
 }
 
 impl Verdict {
-    /// As it is told: `approved`, `denied`, `timed_out`, `withdrawn`, `closed`.
+    /// As it is told: `approved`, `denied`, `timed_out`, `withdrawn`, `server_gone`, `closed`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -37,6 +40,7 @@ impl Verdict {
             Self::Denied => "denied",
             Self::TimedOut => "timed_out",
             Self::Withdrawn => "withdrawn",
+            Self::ServerGone => "server_gone",
             Self::Closed => "closed",
         }
     }
@@ -47,6 +51,8 @@ impl Verdict {
 pub enum NotHeld {
     /// The session is being closed.
     Closed,
+    /// Its server is not there any more.
+    ServerGone,
     /// So many are held already.
     Full(usize),
 }
@@ -62,36 +68,41 @@ pub enum Decided {
     Unknown,
 }
 
-/// The machine: inputs are [`Approvals::hold`], [`Approvals::decide`] and [`Approvals::close`].
+/// The machine: inputs are [`Approvals::hold`], [`Approvals::decide`], [`Approvals::server_gone`] and [`Approvals::close`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Approvals {
     last: u64,
-    held: BTreeSet<HoldNumber>,
+    /// Each with the server that it is for, whichever process or definition has that name.
+    held: BTreeMap<HoldNumber, ServerName>,
     decided: VecDeque<(HoldNumber, Verdict)>,
     closed: bool,
 }
 
 impl Approvals {
-    /// Holds a call.
+    /// Holds a call for a server. `there` is false of one that is removed or has ended for good by now: [`Approvals::server_gone`] comes after that,
+    /// and perhaps before this.
     ///
     /// # Errors
-    /// Once the session is being closed, and where too many are held.
-    pub fn hold(&mut self) -> Result<HoldNumber, NotHeld> {
+    /// Once the session is being closed, where the server is not there, and where too many are held.
+    pub fn hold(&mut self, server: &ServerName, there: bool) -> Result<HoldNumber, NotHeld> {
         if self.closed {
             return Err(NotHeld::Closed);
+        }
+        if !there {
+            return Err(NotHeld::ServerGone);
         }
         if self.held.len() >= MOST_HELD {
             return Err(NotHeld::Full(self.held.len()));
         }
         self.last += 1;
         let number = HoldNumber(self.last);
-        self.held.insert(number);
+        self.held.insert(number, server.clone());
         Ok(number)
     }
 
     /// Decides a held call, whoever decides: only the first verdict stands.
     pub fn decide(&mut self, number: HoldNumber, verdict: Verdict) -> Decided {
-        if self.held.remove(&number) {
+        if self.held.remove(&number).is_some() {
             self.remember(number, verdict);
             return Decided::Now;
         }
@@ -104,11 +115,25 @@ impl Approvals {
     /// The session is being closed: nothing is held any more, now or later. Those that were, oldest first.
     pub fn close(&mut self) -> Vec<HoldNumber> {
         self.closed = true;
-        let held: Vec<HoldNumber> = std::mem::take(&mut self.held).into_iter().collect();
-        for number in &held {
-            self.remember(*number, Verdict::Closed);
+        self.end(Verdict::Closed, |_| true)
+    }
+
+    /// A server was removed, or has ended for good: nothing is held for it any more. Those that were, oldest first.
+    pub fn server_gone(&mut self, server: &ServerName) -> Vec<HoldNumber> {
+        self.end(Verdict::ServerGone, |of| of == server)
+    }
+
+    fn end(&mut self, verdict: Verdict, which: impl Fn(&ServerName) -> bool) -> Vec<HoldNumber> {
+        let mut ended = Vec::new();
+        self.held.retain(|number, server| {
+            let ends = which(server);
+            ended.extend(ends.then_some(*number));
+            !ends
+        });
+        for number in &ended {
+            self.remember(*number, verdict);
         }
-        held
+        ended
     }
 
     /// How many are held.

@@ -64,6 +64,8 @@ pub(crate) enum Refused {
     Denied(HoldNumber, Option<String>),
     /// Nobody has decided in so long.
     TimedOut(HoldNumber, Duration),
+    /// Its server was removed, or has ended for good: what has happened to it, as the end of a sentence.
+    ServerGone(String),
     /// The session is being closed.
     Closing,
     /// So many are held already.
@@ -73,6 +75,9 @@ pub(crate) enum Refused {
 /// A call to be held.
 pub(crate) struct ToHold<'a> {
     pub(crate) server: &'a ServerName,
+    /// Whether the session has that server, and it has not ended for good. Asked under the desk's lock: who takes a server away lets the desk
+    /// know afterwards.
+    pub(crate) there: &'a (dyn Fn() -> bool + Sync),
     /// As it was called.
     pub(crate) tool: &'a str,
     /// As they came.
@@ -136,6 +141,7 @@ impl Desk {
             Ok((Verdict::Approved, _)) => Ok(()),
             Ok((Verdict::Denied, why)) => Err(Refused::Denied(number, why)),
             Ok((Verdict::TimedOut, _)) => Err(Refused::TimedOut(number, call.patience)),
+            Ok((Verdict::ServerGone, why)) => Err(Refused::ServerGone(why.unwrap_or_default())),
             // A sender goes with its answer only.
             Ok((Verdict::Closed | Verdict::Withdrawn, _)) | Err(_) => Err(Refused::Closing),
         }
@@ -143,8 +149,9 @@ impl Desk {
 
     fn hold(&self, call: &ToHold<'_>, answer: oneshot::Sender<Answer>) -> Result<HoldNumber, Refused> {
         let mut state = lock(&self.state);
-        let number = state.approvals.hold().map_err(|why| match why {
+        let number = state.approvals.hold(call.server, (call.there)()).map_err(|why| match why {
             NotHeld::Closed => Refused::Closing,
+            NotHeld::ServerGone => Refused::ServerGone("is not there any more".to_owned()),
             NotHeld::Full(used) => Refused::Full(used),
         })?;
         let (since, shown) =
@@ -179,6 +186,16 @@ impl Desk {
         for number in state.approvals.close() {
             if let Some(held) = state.held.remove(&number) {
                 self.answer(number, held, Verdict::Closed, None);
+            }
+        }
+    }
+
+    /// A server was removed, or has ended for good: nothing is held for it any more. `why` is the end of a sentence that begins with it.
+    pub(crate) fn server_gone(&self, server: &ServerName, why: &str) {
+        let mut state = lock(&self.state);
+        for number in state.approvals.server_gone(server) {
+            if let Some(held) = state.held.remove(&number) {
+                self.answer(number, held, Verdict::ServerGone, Some(why.to_owned()));
             }
         }
     }

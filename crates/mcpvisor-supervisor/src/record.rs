@@ -279,6 +279,15 @@ impl SessionRecord {
         of(self.roster.members()).or_else(|| of(self.roster.all()))
     }
 
+    /// Whether a server of this name is a member, and has not ended for good.
+    pub(crate) fn has(&self, name: &ServerName) -> bool {
+        let members = self.roster.members();
+        members.iter().any(|server| {
+            server.spec.name == *name
+                && !matches!(server.live().state, ServerState::Failed | ServerState::Stopped)
+        })
+    }
+
     /// Nothing is admitted any more, `on_empty` as in [`Gate::close`]. Calls in flight go on; those that wait for their turn or for a person
     /// never reached a server and hear so at once; and what servers wait for from the client is settled, so that none of them uses up the
     /// drain.

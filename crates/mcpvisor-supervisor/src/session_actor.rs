@@ -193,6 +193,7 @@ impl Driver {
                 if let ServerReport::Failed(_) = report {
                     self.tell_failed(server);
                 }
+                self.deny_held(server, report);
                 SessionEvent::Server { server, report }
             }
             SessionMsg::Reaped(server, Some(report)) => {

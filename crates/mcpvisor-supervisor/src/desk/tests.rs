@@ -14,7 +14,7 @@ async fn held(desk: &Arc<Desk>, tool: &'static str, patience: Duration) -> JoinH
     let call = tokio::spawn(async move {
         let arguments = format!("{{\"text\":\"{}\"}}", "ä".repeat(4000));
         let server = server();
-        let call = ToHold { server: &server, tool, arguments: Some(&arguments), patience };
+        let call = ToHold { server: &server, there: &|| true, tool, arguments: Some(&arguments), patience };
         waiting.approval(call).await
     });
     while desk.list().len() == before && !call.is_finished() {
@@ -41,6 +41,21 @@ async fn a_decision_reaches_the_one_who_waits_once() {
     assert_eq!(one.await.unwrap(), Ok(()));
     assert_eq!(two.await.unwrap(), Err(Refused::Denied(HoldNumber(2), Some("no".into()))));
     assert_eq!(desk.held(), 0);
+}
+
+/// G19: a server that is removed takes its held calls along, with the reason; and one that is looked for too late is not held.
+#[tokio::test]
+async fn g19_a_removed_server_ends_what_is_held() {
+    let desk = Arc::new(Desk::default());
+    let call = held(&desk, "a", LONG).await;
+    desk.server_gone(&ServerName::new("other").unwrap(), "was removed");
+    assert_eq!(desk.held(), 1);
+    desk.server_gone(&server(), "was removed");
+    assert_eq!((desk.held(), desk.list().len()), (0, 0));
+    assert_eq!(call.await.unwrap(), Err(Refused::ServerGone("was removed".to_owned())));
+    assert_eq!(desk.decide(HoldNumber(1), Verdict::Approved, None), Decided::Before(Verdict::ServerGone));
+    let late = ToHold { server: &server(), there: &|| false, tool: "a", arguments: None, patience: LONG };
+    assert!(matches!(desk.approval(late).await, Err(Refused::ServerGone(_))));
 }
 
 #[tokio::test]
@@ -70,7 +85,7 @@ async fn g19_a_close_denies_what_is_held() {
     desk.close();
     assert_eq!(call.await.unwrap(), Err(Refused::Closing));
     let server = server();
-    let late = ToHold { server: &server, tool: "b", arguments: None, patience: LONG };
+    let late = ToHold { server: &server, there: &|| true, tool: "b", arguments: None, patience: LONG };
     assert_eq!(desk.approval(late).await, Err(Refused::Closing));
 }
 

@@ -3,6 +3,7 @@ use super::{Driver, SessionMsg};
 use crate::api::ServerSpec;
 use crate::lost;
 use crate::record::ServerRecord;
+use mcpvisor_lifecycle::server::ServerReport;
 use mcpvisor_lifecycle::session::{ChangeRefusal, Changed, SessionEvent, SessionServer};
 use mcpvisor_lifecycle::{Place, RequestId, ServerName};
 use ractor::ActorRef;
@@ -131,8 +132,26 @@ impl Driver {
             client.server_left(record.index);
         }
         self.record.tell_removed(&record);
+        // What is held for a server that was replaced is the other's.
+        if !self.record.has(&record.spec.name) {
+            self.record.desk.server_gone(&record.spec.name, REMOVED);
+        }
         drain(myself, &record, REMOVED);
         tracing::info!(server = %record.spec.name, "server removed: its processes are being ended");
+    }
+
+    /// Nothing is held for a server that is not started again by itself.
+    pub(super) fn deny_held(&self, server: Place, report: ServerReport) {
+        let why = match report {
+            ServerReport::Failed(_) => "has failed and is not started again",
+            ServerReport::Ended => "has ended and is not started again",
+            _ => return,
+        };
+        // One that was to take another's place, and failed, has nothing held for it.
+        let members = self.record.roster.members();
+        if let Some(record) = members.iter().find(|record| record.place() == server) {
+            self.record.desk.server_gone(&record.spec.name, why);
+        }
     }
 
     pub(super) fn hold(&self, myself: &ActorRef<SessionMsg>, server: Place) {

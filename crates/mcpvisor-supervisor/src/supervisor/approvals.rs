@@ -60,7 +60,11 @@ impl Supervisor {
     ) -> Result<(), Failure> {
         let arguments = arguments.map(RawValue::get);
         let patience = record.policy.approval_timeout;
-        let refused = match record.desk.approval(ToHold { server, tool, arguments, patience }).await {
+        let refused = match record
+            .desk
+            .approval(ToHold { server, there: &|| record.has(server), tool, arguments, patience })
+            .await
+        {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };
@@ -74,6 +78,9 @@ impl Supervisor {
         Err(match refused {
             Refused::Denied(number, why) => not(number, None, why),
             Refused::TimedOut(number, after) => not(number, Some(after), None),
+            Refused::ServerGone(why) => {
+                Failure::ServerLeft { server: server.clone(), reason: why.into(), asked: false }
+            }
             Refused::Closing => Failure::SessionClosing { session: record.id },
             Refused::Full(used) => Failure::TooManyHeld { used },
         })

@@ -90,7 +90,8 @@ impl Attached {
         let (tool, server) = (held.tool.as_str(), &held.server.spec.name);
         let arguments = called(&forward.line).and_then(|called| called.arguments);
         let patience = self.record.policy.approval_timeout;
-        match self.record.desk.approval(ToHold { server, tool, arguments, patience }).await {
+        let there = || self.record.has(server);
+        match self.record.desk.approval(ToHold { server, there: &there, tool, arguments, patience }).await {
             Ok(()) => match self.still(face, &held.server) {
                 Some(face) => {
                     let mut touched = Vec::new();
@@ -102,6 +103,10 @@ impl Attached {
                     self.finish(ended);
                 }
             },
+            Err(Refused::ServerGone(_)) => {
+                let ended = self.endpoint().refused(call, Because::ServerLeft);
+                self.finish(ended);
+            }
             Err(Refused::Closing) => {
                 let ended = self.endpoint().refused(call, Because::Closing);
                 self.withdrawn(ended);
