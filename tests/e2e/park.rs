@@ -75,6 +75,36 @@ on_both! {
         daemon.finish();
     };
 
+    /// A call's patience includes the start of a parked session, also where the tools are asked for first; and it was certainly not done.
+    a_call_does_not_wait_for_a_slow_start = |scene: &std::sync::Arc<Scene>, containment| {
+        let daemon = Daemon::start(scene, &Setup::on(containment).quick());
+        let (program, stop) = (scene.path("server"), scene.path("stop"));
+        let script = format!(
+            "#!/bin/sh\nwhile [ -e {} ]; do sleep 0.05; done\nexec {} demo-server polite\n", stop.display(), polite()[0]
+        );
+        std::fs::write(&program, script).expect("a script can be written");
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("and be made a program");
+        open_parking(&daemon, scene, &[program.to_string_lossy().into_owned()]);
+        is_parked(&daemon);
+        std::fs::write(&stop, "").expect("the scene is ours");
+        for words in [["whoami", "{}"], ["whoami", "a=b"]] {
+            let error = daemon.cli(&[&["--timeout", "300ms", "call", "nap"], &words[..]].concat()).fails(3);
+            // The daemon's own word: its answer came in time.
+            assert_eq!(error["message"], "the deadline has passed; the call did not reach its server", "{error:#}");
+            assert_eq!((&error["kind"], &error["data"]["reached_server"]), (&json!("deadline_exceeded"), &json!(false)), "{error:#}");
+        }
+        let error = daemon.cli(&["--timeout", "300ms", "tools", "nap"]).fails(3);
+        assert_eq!(error["message"], "the deadline has passed", "{error:#}");
+        let client = daemon.connect();
+        let late = client.call("session/attach", &json!({"key": "nap", "deadline_ms": 100})).expect_err("it does not run");
+        assert_eq!(kind(&late), "deadline_exceeded", "{late:#}");
+        std::fs::remove_file(&stop).expect("it is there");
+        daemon.cli(&["call", "nap", "whoami"]).ok();
+        drop(client);
+        assert_closed(&crate::support::close(&daemon, "nap"), containment);
+        daemon.finish();
+    };
+
     /// A server that has to be killed is parked all the same, and a close that comes meanwhile joins.
     e1_parking_a_stubborn_server = |scene, containment| {
         let setup = Setup::on(containment).config("[timeouts]\nstdin_grace = \"200ms\"\nterm_grace = \"200ms\"");

@@ -82,6 +82,11 @@ fn load(daemon: &Daemon) -> (u64, u64) {
     (server["in_flight"].as_u64().expect("it is counted"), server["queued"].as_u64().expect("it is counted"))
 }
 
+/// The kind of an error of the protocol's, or of the client's.
+fn told_kind(error: &Value) -> &str {
+    error["kind"].as_str().unwrap_or_else(|| kind(error))
+}
+
 fn comes_to(daemon: &Daemon, wanted: (u64, u64)) {
     eventually(&format!("{wanted:?} calls in flight and waiting"), SOON, || load(daemon) == wanted);
 }
@@ -121,6 +126,63 @@ on_both! {
         assert_eq!(heard(scene, "tools/call").len(), 2);
         client.close_stdin();
         client.wait(SOON);
+        assert_closed(&close(&daemon, "k"), containment);
+        daemon.finish();
+    };
+
+    /// G31: the end of a connection gives all of its calls up at once: of those that wait none is written in the place of the one in flight.
+    /// Without the look at who is wanted when a turn comes, some of them are.
+    g31_a_lost_connections_calls_are_given_up_together = |scene: &Arc<Scene>, containment: Containment| {
+        let daemon = stage(scene, containment, "max_in_flight = 2", "");
+        let connection = daemon.connect();
+        let arguments = json!({"key": "k", "tool": "hold", "arguments": {"until": scene.path("never")}});
+        let calls: Vec<_> = (0..100).map(|_| connection.send("tool/call", &arguments)).collect();
+        comes_to(&daemon, (2, 98));
+        drop((calls, connection));
+        comes_to(&daemon, (0, 0));
+        eventually("both cancellations", SOON, || heard(scene, "notifications/cancelled").len() == 2);
+        release(scene, "now");
+        assert_eq!(shell_status(begin(&daemon, scene, "hold", "now").wait(SOON)), 0);
+        assert_eq!(heard(scene, "tools/call").len(), 3, "what waited was never written");
+        assert_closed(&close(&daemon, "k"), containment);
+        daemon.finish();
+    };
+
+    /// G31: who gives up is told whether the call may have been done.
+    g31_who_gives_up_hears_whether_it_was_written = |scene: &Arc<Scene>, containment: Containment| {
+        let daemon = stage(scene, containment, "max_in_flight = 1", "");
+        let connection = daemon.connect();
+        let call = |deadline: Option<u64>| {
+            let mut params = json!({"key": "k", "tool": "hold", "arguments": {"until": scene.path("never")}});
+            if let Some(deadline) = deadline { params["deadline_ms"] = deadline.into(); }
+            connection.send("tool/call", &params)
+        };
+        let told = |error: Value, wanted: &str, reached: bool| {
+            let words = if reached { "may have done it" } else { "did not reach its server" };
+            assert_eq!((told_kind(&error), &error["data"]["reached_server"]), (wanted, &json!(reached)), "{error:#}");
+            assert!(error["message"].as_str().is_some_and(|text| text.ends_with(words)), "{error:#}");
+        };
+        let late = call(Some(2000));
+        comes_to(&daemon, (1, 0));
+        told(late.wait(SOON).expect_err("nobody answers it"), "deadline_exceeded", true);
+        let first = call(None);
+        comes_to(&daemon, (1, 0));
+        told(call(Some(50)).wait(SOON).expect_err("its turn does not come"), "deadline_exceeded", false);
+        let second = call(None);
+        comes_to(&daemon, (1, 1));
+        for (pending, reached) in [(second, false), (first, true)] {
+            connection.cancel(&pending);
+            told(pending.wait(SOON).expect_err("it is given up"), "cancelled", reached);
+        }
+        assert_eq!(heard(scene, "tools/call").len(), 2);
+        drop(connection);
+        // The same for people.
+        let mut first = begin(&daemon, scene, "hold", "never");
+        comes_to(&daemon, (1, 0));
+        let waiting = ["--timeout", "200ms", "call", "k", "hold", "{\"until\": \"/\"}"];
+        told(daemon.cli(&waiting).fails(3), "deadline_exceeded", false);
+        first.signal(mcpvisor_testkit::Signal::INT);
+        assert_eq!(shell_status(first.wait(SOON)), 130);
         assert_closed(&close(&daemon, "k"), containment);
         daemon.finish();
     };

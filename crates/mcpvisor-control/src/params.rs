@@ -47,10 +47,14 @@ pub struct Status {}
 #[serde(deny_unknown_fields, default)]
 pub struct Drain {}
 
-/// `daemon/reload`.
+/// `daemon/reload`. Goes on without its requester.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Reload {}
+pub struct Reload {
+    /// The requester's patience.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+}
 
 /// `daemon/shutdown`: tears down every session, then the daemon ends. A second one only raises the urgency.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -60,11 +64,14 @@ pub struct Shutdown {
     pub now: bool,
     /// Answers when the teardown is complete, as the daemon's last word; else at once.
     pub wait: bool,
+    /// The requester's patience.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
 }
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self { now: false, wait: true }
+        Self { now: false, wait: true, deadline_ms: None }
     }
 }
 
@@ -190,6 +197,9 @@ pub struct SessionAttach {
     /// `stdin` and `stdout`, in the order of the descriptors that were passed (SCM_RIGHTS) with this line's first byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descriptors: Option<Vec<Descriptor>>,
+    /// The requester's patience until the conversation begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
 }
 
 /// `session/kill`: tries the kill of a quarantined session again; answers like a close.
@@ -224,6 +234,9 @@ pub struct ToolList {
     /// The session's token: the owner and the generation are those that it names, whoever the caller is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
+    /// The requester's patience.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
 }
 
 /// `tool/call`. Cancelling the request cancels the call at the server.

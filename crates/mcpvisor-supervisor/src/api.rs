@@ -2,6 +2,7 @@
 mod failure;
 mod opened;
 mod request;
+mod requester;
 mod token;
 mod view;
 
@@ -10,6 +11,7 @@ pub use opened::{Kept, Opened, Opener};
 pub use request::{
     CallTerms, DirectStreams, OpenRequest, Origin, Policy, ServerSpec, StopCommand, SupervisorConfig,
 };
+pub use requester::{GivenUp, Requester};
 pub use token::{Meant, Secret, Token};
 pub use view::{
     ApprovalView, Certificate, Changed, Down, Drained, Frame, FrameKind, LogLine, Outcome, ProcessView,

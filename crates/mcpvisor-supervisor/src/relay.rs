@@ -16,6 +16,7 @@ pub(crate) mod scratch;
 mod shared;
 pub(crate) mod turns;
 
+use crate::api::Requester;
 use crate::frames::FrameLog;
 use attached::{Attached, Slot};
 use exclusive::End;
@@ -74,6 +75,25 @@ const OWN: Caller = Caller(0);
 /// The session's client that is attached. Others are known by their processes, which are never 1.
 const CLIENT: Caller = Caller(1);
 
+/// On whose behalf a request is made.
+pub(crate) struct Asker {
+    caller: Caller,
+    /// Who may give it up at any moment; None: whoever holds the future.
+    requester: Option<Requester>,
+}
+
+impl From<Caller> for Asker {
+    fn from(caller: Caller) -> Self {
+        Self { caller, requester: None }
+    }
+}
+
+impl From<&Requester> for Asker {
+    fn from(requester: &Requester) -> Self {
+        Self { caller: Caller(requester.process.into()), requester: Some(requester.clone()) }
+    }
+}
+
 /// A server's last complete listings, by kind.
 pub(crate) type LastItems = [Option<Arc<[Item]>>; ListKind::ALL.len()];
 
@@ -122,6 +142,9 @@ pub(crate) enum CallError {
     /// The session is being closed, and the call waited for its turn: it was certainly not written.
     #[error("the session is being closed")]
     Closing,
+    /// Nobody waits for the call any more: it was certainly not written.
+    #[error("the call was given up")]
+    GivenUp,
     /// The server does not run, or not for this call, which did not reach it.
     #[error("{}", .0.message())]
     Unreached(Because),
@@ -220,7 +243,9 @@ impl Connection {
             number += 1;
             self.asks_page(Some((kind, number)));
             let page = self
-                .request(OWN, kind.method(), None, |peer, waiter| peer.list(waiter, kind, cursor.as_deref()))
+                .request(OWN.into(), kind.method(), None, |peer, waiter| {
+                    peer.list(waiter, kind, cursor.as_deref())
+                })
                 .await?;
             cursor = pages.add(&page).map_err(|error| CallError::BadAnswer(error.to_string()))?;
             if cursor.is_none() {
@@ -243,15 +268,15 @@ impl Connection {
 
     /// Calls a tool, when its turn among the callers has come: its result as it came, unchecked. `arguments` stay where the error is
     /// `Leaving`. Dropping the future cancels the call at the server and frees its place; an answer that still comes is
-    /// swallowed.
+    /// swallowed. One whose requester has given up does not begin.
     pub(crate) async fn call_tool(
         &self,
-        caller: Caller,
+        asker: impl Into<Asker>,
         name: &str,
         arguments: &mut Option<Box<RawValue>>,
         progress: Option<Told>,
     ) -> Result<Box<RawValue>, CallError> {
-        self.request(caller, "tools/call", progress, move |peer, waiter| {
+        self.request(asker.into(), "tools/call", progress, move |peer, waiter| {
             // Not before the call is admitted: one that is refused may be another server's.
             let arguments = arguments.take();
             peer.call_tool(waiter, name, arguments.as_deref())
@@ -265,7 +290,8 @@ impl Connection {
         method: &'static str,
         params: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<Box<RawValue>, CallError> {
-        self.request(OWN, method, None, move |peer, waiter| peer.request_with(waiter, method, params)).await
+        self.request(OWN.into(), method, None, move |peer, waiter| peer.request_with(waiter, method, params))
+            .await
     }
 
     /// Passes a client's request on; its answer goes to the client. Queued, and written by [`Connection::flush`].
@@ -347,14 +373,16 @@ impl Connection {
 
     async fn request(
         &self,
-        caller: Caller,
+        asker: Asker,
         method: &str,
         progress: Option<Told>,
         make: impl FnOnce(&mut Peer<Waiter>, Waiter) -> Result<Sent, NotReady<Waiter>>,
     ) -> Result<Box<RawValue>, CallError> {
         let (waiter, answer) = oneshot::channel();
-        let number = self.shared.send_request(caller, Waiter::Caller(waiter, progress), method, make)?;
-        let mut pending = Pending { shared: &self.shared, number: Some(number) };
+        let Asker { caller, requester } = asker;
+        let waiter = Waiter::Caller(waiter, progress, requester.clone());
+        let number = self.shared.send_request(caller, waiter, method, make)?;
+        let mut pending = Pending { shared: &self.shared, number: Some(number), requester };
         let answer = answer.await;
         pending.number = None;
         // A waiter is only dropped unanswered with the whole connection.
@@ -366,12 +394,16 @@ impl Connection {
 struct Pending<'a> {
     shared: &'a Shared,
     number: Option<RequestNumber>,
+    requester: Option<Requester>,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
-            self.shared.cancel(number, "the caller has given up", None);
+        if let Some(number) = self.number
+            && self.shared.cancel(number, "the caller has given up", None)
+            && let Some(requester) = &self.requester
+        {
+            requester.note_reached();
         }
     }
 }

@@ -369,12 +369,12 @@ fn g11_an_actor_lost_while_draining_answers_the_call_once_and_leaves_nothing() {
     for (who, how) in ALL {
         run(|world| async move {
             world.supervisor.open(world.request(Mode::Shared, &["python3", "-c", MCP])).await.unwrap();
+            let (_waits, gone) = tokio::sync::watch::channel(None);
             let call = crate::Call {
-                caller: 2,
+                requester: crate::Requester::new(2, None, gone),
                 server: None,
                 tool: "hang".to_owned(),
                 arguments: None,
-                deadline: None,
                 progress: None,
             };
             let call = world.supervisor.call(world.target(None), call);

@@ -12,7 +12,7 @@ mod server;
 mod show;
 pub(crate) mod token;
 mod wait;
-mod wire;
+pub(crate) mod wire;
 
 use crate::cli::{Cli, Command, Globals};
 use crate::render::output;

@@ -49,8 +49,10 @@ fn run(globals: &Globals, story: &mut Story) -> Result<u8, Error> {
     story.opened(&session.session);
     let key = session.session.key.clone();
 
-    let Tools { tools, .. } =
-        ask(&mut daemon, &ToolList { key: key.clone(), generation: None, user: None, token: None })?;
+    let Tools { tools, .. } = ask(
+        &mut daemon,
+        &ToolList { key: key.clone(), generation: None, user: None, token: None, deadline_ms: None },
+    )?;
     story.tools(&tools);
 
     let sum = call(&mut daemon, &key, "add", &json!({"a": 19, "b": 23}))?;

@@ -10,6 +10,7 @@ mod turns;
 pub(crate) use turns::Turn;
 
 use crate::budget::Charge;
+use crate::convert;
 use crate::daemon::Daemon;
 use crate::dispatch::{self, Attaching};
 use crate::outbox::Outbox;
@@ -20,7 +21,7 @@ use leases::Leases;
 use mcpvisor_control::message::{error_response, response};
 use mcpvisor_control::{Call, ErrorKind, ErrorObject, Id, Message, method, params};
 use mcpvisor_failpoints::{self as failpoints, Gate};
-use mcpvisor_supervisor::Gone;
+use mcpvisor_supervisor::{Failure, Gone, Requester};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
@@ -51,16 +52,38 @@ pub(crate) struct Context {
     pub(crate) gift: Gift,
     /// Its place in the order of its connection's requests.
     place: turns::Place,
-    cancelled: watch::Receiver<bool>,
+    gone: watch::Receiver<Option<Gone>>,
     in_flight: InFlight,
 }
 
 impl Context {
     /// Resolves when the client no longer wants the answer: it said so, or its connection has ended.
     pub(crate) async fn cancelled(&self) {
-        let mut cancelled = self.cancelled.clone();
+        let mut gone = self.gone.clone();
         // The sender lives as long as the request is in flight; without it the connection is gone.
-        let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+        let _ = gone.wait_for(Option::is_some).await;
+    }
+
+    /// Who waits for the call that the request makes.
+    pub(crate) fn requester(&self, deadline_ms: Option<u64>) -> Requester {
+        Requester::new(self.peer.pid, self.deadline(deadline_ms), self.gone.clone())
+    }
+
+    /// Waits no longer than the requester's patience.
+    ///
+    /// # Errors
+    /// `deadline_exceeded`: the work was dropped.
+    pub(crate) async fn within<T>(
+        &self,
+        deadline_ms: Option<u64>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ErrorObject> {
+        match self.deadline(deadline_ms) {
+            None => Ok(work.await),
+            Some(at) => tokio::time::timeout_at(at.into(), work)
+                .await
+                .map_err(|_| convert::error(Failure::DeadlineExceeded, None)),
+        }
     }
 
     /// Resolves when the connection's changes and closes that were sent before this one have been handed over; none of a request that
@@ -84,11 +107,9 @@ impl Context {
 
     /// How the requester has gone, if it has: it said that it wants no answer, or its connection has ended.
     pub(crate) fn gone(&self) -> Option<Gone> {
-        if *self.cancelled.borrow() {
-            return Some(Gone::Cancelled);
-        }
         // See `cancelled`.
-        self.cancelled.has_changed().is_err().then_some(Gone::Vanished)
+        let known = *self.gone.borrow();
+        known.or_else(|| self.gone.has_changed().is_err().then_some(Gone::Vanished))
     }
 
     /// The moment at which the requester's patience ends.
@@ -104,7 +125,7 @@ pub(crate) type Gift = Arc<Mutex<Option<OwnedFd>>>;
 type InFlight = Arc<Mutex<HashMap<Id, Flight>>>;
 
 struct Flight {
-    cancel: watch::Sender<bool>,
+    gone: watch::Sender<Option<Gone>>,
     answered: bool,
 }
 
@@ -291,7 +312,7 @@ impl Connection {
 
     fn request(&self, asked: Asked, charge: Charge, tasks: &mut JoinSet<()>) {
         let Asked { id, method, params, descriptors } = asked;
-        let (cancel, cancelled) = watch::channel(false);
+        let (tell, gone) = watch::channel(None);
         {
             let mut in_flight = locked(&self.in_flight);
             let refused = if in_flight.contains_key(&id) {
@@ -311,10 +332,10 @@ impl Connection {
                 self.outbox.push(error_response(Some(&id), &error));
                 return;
             }
-            in_flight.insert(id.clone(), Flight { cancel, answered: false });
+            in_flight.insert(id.clone(), Flight { gone: tell, answered: false });
         }
         let place = self.turns.place(&method);
-        let context = self.context(id, place, cancelled);
+        let context = self.context(id, place, gone);
         let owed = Owed {
             in_flight: Arc::clone(&self.in_flight),
             outbox: self.outbox.clone(),
@@ -325,7 +346,7 @@ impl Connection {
         tasks.spawn(async move { owed.pay(answer(context, method, params, descriptors).await) });
     }
 
-    fn context(&self, id: Id, place: turns::Place, cancelled: watch::Receiver<bool>) -> Context {
+    fn context(&self, id: Id, place: turns::Place, gone: watch::Receiver<Option<Gone>>) -> Context {
         Context {
             daemon: self.daemon.clone(),
             peer: Arc::clone(&self.peer),
@@ -335,7 +356,7 @@ impl Connection {
             read_at: Instant::now(),
             gift: Gift::default(),
             place,
-            cancelled,
+            gone,
             in_flight: Arc::clone(&self.in_flight),
         }
     }
@@ -350,7 +371,7 @@ impl Connection {
             Ok(cancelled) => {
                 // One that is not in flight has its answer on the way.
                 if let Some(flight) = locked(&self.in_flight).get(&cancelled.request_id) {
-                    let _ = flight.cancel.send(true);
+                    let _ = flight.gone.send(Some(Gone::Cancelled));
                 }
             }
             Err(error) => tracing::debug!(pid = self.peer.pid, %error, "malformed notifications/cancelled"),
@@ -360,8 +381,19 @@ impl Connection {
     /// The client is gone: nobody waits for an answer any more.
     async fn end(&self, mut tasks: JoinSet<()>) {
         failpoints::pass(Gate::ConnectionEnded).await;
-        // Dropping the senders tells each request; those that have something to undo do so.
-        locked(&self.in_flight).clear();
+        {
+            let mut in_flight = locked(&self.in_flight);
+            // All are known to be given up before the first of them hears of it: a call that waits for its turn must not get it from one
+            // that goes before it (G31).
+            for flight in in_flight.values() {
+                flight.gone.send_if_modified(|gone| {
+                    gone.get_or_insert(Gone::Vanished);
+                    false
+                });
+            }
+            // Dropping the senders tells each request; those that have something to undo do so.
+            in_flight.clear();
+        }
         self.leases.end();
         while tasks.join_next().await.is_some() {}
     }

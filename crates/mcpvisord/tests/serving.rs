@@ -324,7 +324,7 @@ fn shutdown_by_request_is_the_daemons_last_word() {
     let mut other = daemon.connect();
     let mut closing = daemon.connect();
     let (_, _stdin, _stdout) = open_direct(&mut other, &direct("k", &["cat"]));
-    let told = ask(&mut closing, &Shutdown { now: true, wait: true });
+    let told = ask(&mut closing, &Shutdown { now: true, wait: true, deadline_ms: None });
     assert_eq!(told["quarantined"], 0);
     assert!(until("the daemon's end", || daemon.child.try_wait().unwrap()).success());
     let mut left: Vec<_> =

@@ -63,6 +63,15 @@ pub struct Started {
     pub line: Vec<u8>,
 }
 
+/// A call whose turn has come.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Due<T> {
+    /// It is in flight now.
+    Begins(Started),
+    /// Nobody waits for it any more: it is forgotten, and was never written. Who waited for it.
+    Unwanted(T),
+}
+
 /// A call whose time is over; it is forgotten.
 #[derive(Debug)]
 pub struct Overdue<T> {
@@ -280,23 +289,31 @@ impl<T> Peer<T> {
         Turn::Waits
     }
 
-    /// The next call whose turn has come. To be asked until there is none, whenever calls may have ended. `fits` says whether a line of so
-    /// many bytes can be written, `room` is that of [`Peer::take_turn`].
+    /// The next call whose turn has come. To be asked until there is none, whenever calls may have ended. `wanted` says whether somebody
+    /// still waits for a call, `fits` whether a line of so many bytes can be written; `room` is that of [`Peer::take_turn`]. Calls that are
+    /// given up at one moment are not taken out at one: the first of them makes room, and the next must not have it.
     pub fn next_turn(
         &mut self,
         now: impl FnOnce() -> Instant,
+        wanted: impl FnOnce(&T) -> bool,
         fits: impl FnOnce(usize) -> bool,
         room: impl FnOnce() -> bool,
-    ) -> Option<Started> {
+    ) -> Option<Due<T>> {
         let turns = &mut self.turns;
         let first = turns.clients.front()?.1.front()?;
+        let number = first.number;
+        if turns.running < turns.limits.max_in_flight
+            && self.pending.get(&number).is_some_and(|pending| !wanted(&pending.token))
+        {
+            return self.take(number).map(Due::Unwanted);
+        }
         if turns.running >= turns.limits.max_in_flight || !fits(first.line.len()) || !room() {
             return None;
         }
         let Waiting { number, method, line, .. } = turns.next()?;
         let place = turns.begin(now);
         self.place(number, place);
-        Some(Started { number: RequestNumber(number), method, line })
+        Some(Due::Begins(Started { number: RequestNumber(number), method, line }))
     }
 
     /// Nothing waits any more, now or later. Who waited, oldest first: their calls are forgotten.

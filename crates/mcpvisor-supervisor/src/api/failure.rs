@@ -1,4 +1,5 @@
 //! Why a request was not done.
+use super::requester::GivenUp;
 use super::view::{Down, Frame};
 use mcpvisor_lifecycle::{Generation, HoldNumber, ServerName, SessionId, Verdict};
 use mcpvisor_process::Exit;
@@ -222,6 +223,22 @@ pub enum Failure {
         /// How long this one has waited, where it did.
         waited: Option<Duration>,
     },
+    /// Nobody waits for the call any more; what of it has reached its server is cancelled there.
+    #[error("the call was given up")]
+    CallGivenUp {
+        /// Why.
+        why: GivenUp,
+        /// It may have reached its server, and been carried out.
+        reached: bool,
+    },
+    /// The session is being closed, and the call was refused, or not answered in time.
+    #[error("the session is being closed")]
+    CallUnfinished {
+        /// Which one.
+        session: SessionId,
+        /// It has reached its server, and may have been carried out.
+        reached: bool,
+    },
     /// The server has not answered in time, and was told that the call is cancelled.
     #[error("server {server} has not answered in time")]
     CallTimeout {
@@ -272,4 +289,23 @@ pub enum Failure {
     /// A part of the daemon broke; what it held is being reaped.
     #[error("{0}")]
     Internal(String),
+}
+
+impl Failure {
+    /// Of a call without a result: whether it may have reached its server, and been carried out. Where it has not, it can be made again
+    /// (G31). None of any other request.
+    #[must_use]
+    pub fn reached_server(&self) -> Option<bool> {
+        match self {
+            Self::CallGivenUp { reached, .. } | Self::CallUnfinished { reached, .. } => Some(*reached),
+            Self::ServerLeft { asked, .. } => Some(*asked),
+            Self::ServerExited { .. } | Self::CallTimeout { .. } | Self::BadAnswer { .. } => Some(true),
+            Self::ServerDown { .. }
+            | Self::Overloaded
+            | Self::QueueFull { .. }
+            | Self::NotApproved { .. }
+            | Self::TooManyHeld { .. } => Some(false),
+            _ => None,
+        }
+    }
 }

@@ -6,6 +6,7 @@ use super::exclusive::End;
 use super::outbox::{Flush, Outbox};
 use super::reader::Reader;
 use super::{CallError, ConnectionOptions, ConnectionStats, LastItems};
+use crate::api::Requester;
 use crate::frames::FrameLog;
 use mcpvisor_mcp::endpoint::CallKey;
 use mcpvisor_mcp::peer::turns::{Caller, Turn, is_call};
@@ -32,13 +33,23 @@ pub(crate) type Told = Arc<dyn Fn(&RawValue) + Send + Sync>;
 /// Who waits for an answer.
 pub(super) enum Waiter {
     /// Somebody in the daemon, who may hear of the progress.
-    Caller(oneshot::Sender<Result<Box<RawValue>, CallError>>, Option<Told>),
+    Caller(oneshot::Sender<Result<Box<RawValue>, CallError>>, Option<Told>, Option<Requester>),
     /// The client that is attached.
     Client(Arc<Attached>, CallKey),
     /// Nobody: the daemon's own subscription to changed lists.
     Own,
     /// Nobody: whether the server is still there. Any byte of it is the answer.
     Health,
+}
+
+impl Waiter {
+    /// Whether somebody waits still: one that gives up says so before its request is taken back.
+    pub(super) fn is_wanted(&self) -> bool {
+        match self {
+            Self::Caller(_, _, Some(requester)) => requester.given_up().is_none(),
+            _ => true,
+        }
+    }
 }
 
 /// What is for a client, and is told to it after the lock is given back.
@@ -203,6 +214,9 @@ impl Shared {
         if let Some(over) = &state.over {
             return Err(over.clone());
         }
+        if !waiter.is_wanted() {
+            return Err(CallError::GivenUp);
+        }
         let is_call = is_call(method);
         let free = state.peer.in_flight() - state.peer.running() - state.peer.queued();
         if !is_call && free >= self.options.max_pending {
@@ -247,10 +261,12 @@ impl Shared {
         }
     }
 
-    /// Nobody waits for the answer any more. The server is told in the client's words, where there are any.
-    pub(super) fn cancel(&self, number: RequestNumber, reason: &str, said: Option<(&[u8], Span)>) {
+    /// Nobody waits for the answer any more. The server is told in the client's words, where there are any. Whether it may have had the
+    /// request.
+    pub(super) fn cancel(&self, number: RequestNumber, reason: &str, said: Option<(&[u8], Span)>) -> bool {
         let mut state = lock(&self.state);
-        if state.peer.is_waiting(number) || state.outbox.withdraw(number) {
+        let unwritten = state.peer.is_waiting(number) || state.outbox.withdraw(number);
+        if unwritten {
             state.peer.withdraw(number);
             self.write(&mut state);
         } else if let Some(cancelled) = state.peer.cancel(number, reason) {
@@ -263,6 +279,7 @@ impl Shared {
             self.write(&mut state);
         }
         self.unlock(state);
+        !unwritten
     }
 
     pub(super) fn flush(&self) {
@@ -297,7 +314,7 @@ impl Shared {
         }
         for (waiter, error) in failed {
             match waiter {
-                Waiter::Caller(waiter, _) => drop(waiter.send(Err(error))),
+                Waiter::Caller(waiter, ..) => drop(waiter.send(Err(error))),
                 Waiter::Client(client, call) => client.unanswered(self.slot.server(), call, &error),
                 Waiter::Own | Waiter::Health => {}
             }
@@ -333,7 +350,7 @@ impl Shared {
                     state.tells_changes = false;
                 }
                 PeerEvent::Answered { token: Waiter::Health, .. } => state.health = None,
-                PeerEvent::Answered { token: Waiter::Caller(waiter, _), answer } => {
+                PeerEvent::Answered { token: Waiter::Caller(waiter, ..), answer } => {
                     let answer = match answer {
                         Answer::Line { outcome: Ok(result), .. } => Ok(result.to_owned()),
                         Answer::Line { outcome: Err(error), .. } => {
@@ -552,13 +569,13 @@ impl State {
                 self.tells_changes |= told.method == "notifications/subscriptions/acknowledged";
                 (None, true)
             }
-            Some(Waiter::Caller(_, Some(hear))) => {
+            Some(Waiter::Caller(_, Some(hear), _)) => {
                 if let Some(params) = told.params {
                     hear(params);
                 }
                 (None, true)
             }
-            Some(Waiter::Caller(_, None) | Waiter::Health) => (None, true),
+            Some(Waiter::Caller(_, None, _) | Waiter::Health) => (None, true),
             None => (None, false),
         }
     }

@@ -4,8 +4,8 @@
 //! takes anyway. Here is what that machine can't know: the session's own limit, and the time.
 use super::CallError;
 use super::exclusive::End;
-use super::shared::{Shared, State, lock};
-use mcpvisor_mcp::peer::turns::{Late, Overdue, Started};
+use super::shared::{Shared, State, Waiter, lock};
+use mcpvisor_mcp::peer::turns::{Due, Late, Overdue, Started};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
@@ -87,12 +87,20 @@ impl Shared {
             let mut begun = false;
             if state.peer.queued() > 0 {
                 state.give_back(together);
-                let State { peer, outbox, .. } = &mut *state;
-                while let Some(Started { number, method, line }) =
-                    peer.next_turn(Instant::now, |bytes| outbox.has_room(bytes), || together.take())
-                {
-                    outbox.push(line, Some((number, &method)));
-                    begun = true;
+                let State { peer, outbox, failed, .. } = &mut *state;
+                while let Some(due) = peer.next_turn(
+                    Instant::now,
+                    Waiter::is_wanted,
+                    |bytes| outbox.has_room(bytes),
+                    || together.take(),
+                ) {
+                    match due {
+                        Due::Begins(Started { number, method, line }) => {
+                            outbox.push(line, Some((number, &method)));
+                            begun = true;
+                        }
+                        Due::Unwanted(waiter) => failed.push((waiter, CallError::GivenUp)),
+                    }
                 }
             }
             if begun {

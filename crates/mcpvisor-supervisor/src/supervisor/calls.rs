@@ -1,7 +1,7 @@
 //! The tools of a session, and calls of them. Nothing here passes a mailbox but the question whose session it is.
 use super::Supervisor;
 use super::failure::{CALL_TAIL, call_failure};
-use crate::api::{Down, Failure, Meant, ToolView, ToolsView};
+use crate::api::{Down, Failure, GivenUp, Meant, Requester, ToolView, ToolsView};
 use crate::core::count;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::{CallError, Connection};
@@ -11,11 +11,10 @@ use mcpvisor_lifecycle::server::Mode;
 use mcpvisor_lifecycle::session::SessionState;
 use mcpvisor_mcp::ListKind;
 use mcpvisor_mcp::catalogue::{Catalogue, Meaning, Owned, ServerItems};
-use mcpvisor_mcp::peer::turns::Caller;
 use mcpvisor_mcp::result::check_result;
 use serde_json::value::RawValue;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long an exit may follow the end of the output and still be told with it.
 const EXIT_FOLLOWS: Duration = Duration::from_millis(200);
@@ -26,16 +25,14 @@ const MOST_LOOKS: usize = 4;
 /// A call of a tool.
 #[derive(Clone)]
 pub struct Call {
-    /// The process that asks. Processes take turns where calls wait for a server.
-    pub caller: u32,
+    /// Who waits for it, and until when.
+    pub requester: Requester,
     /// The server that has the tool, where it is named; the tool's name is its own then.
     pub server: Option<ServerName>,
     /// The tool's published name.
     pub tool: String,
     /// An object.
     pub arguments: Option<Box<RawValue>>,
-    /// When its requester's patience ends.
-    pub deadline: Option<Instant>,
     /// Who hears of its progress.
     pub progress: Option<Progress>,
 }
@@ -122,16 +119,26 @@ impl Supervisor {
     /// One call, answered with the server's result as it came. Dropping the future cancels it at the server.
     ///
     /// # Errors
-    /// `SessionClosing` once the gate is closed; `ServerError` where the server answered with an error, `BadAnswer` where with what is
-    /// no result; see [`Failure`].
+    /// `SessionClosing` once the gate is closed; `CallGivenUp` where its requester does not wait any more; `ServerError` where the server
+    /// answered with an error, `BadAnswer` where with what is no result; see [`Failure`].
     pub async fn call(&self, meant: impl Into<Meant>, call: Call) -> Result<Box<RawValue>, Failure> {
-        let deadline = call.deadline;
-        let call = self.call_without_deadline(meant.into(), call);
-        match deadline {
-            None => call.await,
-            Some(at) => {
-                tokio::time::timeout_at(at.into(), call).await.unwrap_or(Err(Failure::DeadlineExceeded))
+        let requester = call.requester.clone();
+        let answered = {
+            let call = self.call_without_end(meant.into(), call);
+            tokio::select! {
+                biased;
+                // What has happened is told rather than that nobody waits for it.
+                answer = call => Ok(answer),
+                why = requester.gives_up() => Err(why),
             }
+        };
+        // What was under way is dropped by now, which has cancelled it, and knows whether the server had it.
+        match answered {
+            Ok(Err(Failure::SessionClosing { session })) => {
+                Err(Failure::CallUnfinished { session, reached: false })
+            }
+            Ok(answer) => answer,
+            Err(why) => Err(Failure::CallGivenUp { why, reached: requester.has_reached() }),
         }
     }
 
@@ -140,12 +147,11 @@ impl Supervisor {
         Failure::ServerDown { down: server.down(self.core.clock), exit, stderr_tail }
     }
 
-    async fn call_without_deadline(&self, meant: Meant, call: Call) -> Result<Box<RawValue>, Failure> {
-        let Call { caller, server, tool, arguments, progress, .. } = call;
+    async fn call_without_end(&self, meant: Meant, call: Call) -> Result<Box<RawValue>, Failure> {
+        let Call { requester, server, tool, arguments, progress } = call;
         let record = self.callable(&meant).await?;
         let permit = self.admit(&record).await?;
         count(&self.core.counters.calls);
-        let caller = Caller(u64::from(caller));
         let mut arguments = arguments;
         // Of a call that was approved: no other tool is called for it.
         let mut approved = None;
@@ -175,7 +181,7 @@ impl Supervisor {
                 approved = Some((name, own));
                 continue;
             }
-            let answer = connection.call_tool(caller, &own, &mut arguments, progress.clone()).await;
+            let answer = connection.call_tool(&requester, &own, &mut arguments, progress.clone()).await;
             looks += 1;
             if matches!(answer, Err(CallError::Leaving(_))) && looks < MOST_LOOKS {
                 continue;
@@ -194,7 +200,12 @@ impl Supervisor {
             }
             Err(CallError::Settled(_)) => {
                 permit.cancel();
-                Err(Failure::SessionClosing { session: record.id })
+                Err(Failure::CallUnfinished { session: record.id, reached: true })
+            }
+            Err(CallError::GivenUp) => {
+                permit.withdraw();
+                let why = requester.given_up().unwrap_or(GivenUp::Gone);
+                Err(Failure::CallGivenUp { why, reached: false })
             }
             Err(CallError::NotWritten) => {
                 permit.finish();

@@ -5,7 +5,7 @@ mod progress;
 
 use super::failure::Failure;
 use super::token;
-use super::wire::{Wire, deadline_ms};
+use super::wire::Wire;
 use super::{Done, Status, tell};
 use crate::cli::{CallArgs, Globals, ToolsArgs};
 use crate::render::{output, tools as render};
@@ -25,15 +25,22 @@ use std::time::Duration;
 /// How long the daemon may take to say that a call is cancelled.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-fn list_of(session: &SessionRef, globals: &Globals, token: Option<Token>) -> ToolList {
-    ToolList { key: session.key.clone(), generation: session.generation, user: globals.user, token }
+fn list_of(session: &SessionRef, globals: &Globals, wire: &Wire, token: Option<Token>) -> ToolList {
+    ToolList {
+        key: session.key.clone(),
+        generation: session.generation,
+        user: globals.user,
+        deadline_ms: wire.deadline_ms(),
+        token,
+    }
 }
 
 pub(crate) fn tools(args: &ToolsArgs, globals: &Globals) -> Done {
     let doing = format!("list the tools of session {}", args.session);
     let token = token::shown(&doing, &args.token)?;
     let mut wire = Wire::connect(&doing, globals)?;
-    let answer = wire.call(&doing, &list_of(&args.session, globals, token))?;
+    let request = list_of(&args.session, globals, &wire, token);
+    let answer = wire.call(&doing, &request)?;
     let tools = &answer.value.tools;
     if globals.json {
         output::json(&answer.raw);
@@ -66,7 +73,8 @@ pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
         Given::Object(raw) => Some(raw),
         Given::Named(pairs) => {
             // Only the tool's schema tells whether `1` is a number or text.
-            let tools = wire.call(&doing, &list_of(&args.session, globals, token.clone()))?.value.tools;
+            let request = list_of(&args.session, globals, &wire, token.clone());
+            let tools = wire.call(&doing, &request).map_err(Failure::before_the_call)?.value.tools;
             // With a server the name is that server's own, whatever it is published as.
             let meant = |tool: &&Tool| match &args.server {
                 None => tool.name == args.tool,
@@ -89,7 +97,7 @@ pub(crate) fn call(args: &CallArgs, globals: &Globals) -> Done {
         server: args.server.clone(),
         tool: args.tool.clone(),
         arguments,
-        deadline_ms: deadline_ms(globals),
+        deadline_ms: wire.deadline_ms(),
         progress: line.is_shown(),
         token,
     };

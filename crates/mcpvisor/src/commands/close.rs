@@ -31,7 +31,7 @@ pub(crate) fn close(args: &CloseArgs, globals: &Globals) -> Done {
             now: args.now,
             wait: !args.no_wait,
             request_id: args.request_id.clone(),
-            deadline_ms: deadline_ms(globals),
+            deadline_ms: wire.deadline_ms(),
         })
         .collect();
     let answers = wire.call_all(&doing, &requests)?;

@@ -35,7 +35,9 @@ pub(crate) fn drain(globals: &Globals) -> Done {
 
 pub(crate) fn reload(globals: &Globals) -> Done {
     let doing = "reload the configuration";
-    let answer = Wire::connect(doing, globals)?.call(doing, &params::Reload {})?;
+    let mut wire = Wire::connect(doing, globals)?;
+    let deadline_ms = wire.deadline_ms();
+    let answer = wire.call(doing, &params::Reload { deadline_ms })?;
     if globals.json {
         output::json(&answer.raw);
     } else {
@@ -82,7 +84,8 @@ fn reloaded_session(session: &ReloadedSession, style: Style) -> String {
 pub(crate) fn shutdown(args: &ShutdownArgs, globals: &Globals) -> Done {
     let doing = "shut the daemon down";
     let mut wire = Wire::connect(doing, globals)?;
-    let answer = wire.call(doing, &params::Shutdown { now: args.now, wait: !args.no_wait })?;
+    let deadline_ms = wire.deadline_ms();
+    let answer = wire.call(doing, &params::Shutdown { now: args.now, wait: !args.no_wait, deadline_ms })?;
     if !args.no_wait {
         // It is gone when its socket is.
         wire.wait_end();

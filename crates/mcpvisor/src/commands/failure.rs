@@ -102,6 +102,20 @@ impl Failure {
         Self { doing: doing.into(), cause }
     }
 
+    /// Of a question that comes before a call: the call was not made.
+    pub(crate) fn before_the_call(self) -> Self {
+        const UNMADE: &str = "the call did not reach its server";
+        let message = self.message();
+        let late = |message| ErrorObject::new(ErrorKind::DeadlineExceeded, format!("{message}; {UNMADE}"));
+        let error = match self.cause {
+            Cause::Refused(error) if error.kind() == ErrorKind::DeadlineExceeded => late(message),
+            Cause::TimedOut => late(message),
+            Cause::Refused(error) => *error,
+            cause => return Self { cause, ..self },
+        };
+        Self::refused(self.doing, error.with("reached_server", false))
+    }
+
     /// The daemon's reason, where it gave one.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         match &self.cause {
@@ -195,13 +209,19 @@ impl Failure {
                  a daemon of this command's own, use `--private`"
                     .to_owned(),
             ),
-            Cause::Refused(error) if error.kind() == ErrorKind::DeadlineExceeded => Some(longer(&self.doing)),
+            Cause::Refused(error) if error.kind() == ErrorKind::DeadlineExceeded => {
+                // Of a call the daemon has said whether it may have been done.
+                let told = error.detail("reached_server").is_some();
+                Some(if told { LONGER.to_owned() } else { longer(&self.doing) })
+            }
             Cause::Refused(error) => help(error),
             Cause::TimedOut => Some(longer(&self.doing)),
             Cause::Usage(_) | Cause::Interrupted(_) | Cause::Other(_) | Cause::Gone => None,
         }
     }
 }
+
+const LONGER: &str = "ask again with a longer `--timeout`";
 
 /// After a deadline.
 fn longer(doing: &str) -> String {
@@ -210,10 +230,10 @@ fn longer(doing: &str) -> String {
         Some("close" | "kill") => "; the teardown goes on all the same",
         Some("add") => "; an add that was given up is undone",
         Some("remove" | "restart") => "; it goes on all the same",
-        Some("call") => "; the call was cancelled at its server, which may have done it",
+        Some("call") => "; the call may have been done",
         _ => "",
     };
-    format!("ask again with a longer `--timeout`{meanwhile}")
+    format!("{LONGER}{meanwhile}")
 }
 
 /// Which server, how it ended, the end of its stderr, and what was last said.

@@ -21,6 +21,8 @@ pub(crate) struct Answer<T> {
 /// See the module.
 pub(crate) struct Wire {
     connection: Connection,
+    /// When the command's own patience ends.
+    deadline: Option<Instant>,
 }
 
 /// How much longer than the request's own deadline its answer is waited for: the daemon answers at its deadline.
@@ -36,8 +38,14 @@ impl Wire {
             socket::connect(&surroundings).map_err(|error| Failure::no_daemon(doing, error))?.0
         };
         let mut connection = Connection::new(stream);
-        connection.set_deadline(globals.timeout.map(|timeout| Instant::now() + timeout + SLACK));
-        Ok(Self { connection })
+        let deadline = globals.timeout.map(|timeout| Instant::now() + timeout);
+        connection.set_deadline(deadline.map(|at| at + SLACK));
+        Ok(Self { connection, deadline })
+    }
+
+    /// What is left of `--timeout`, as requests carry it: several of one command have it together.
+    pub(crate) fn deadline_ms(&self) -> Option<u64> {
+        self.deadline.map(|at| millis(at.saturating_duration_since(Instant::now())))
     }
 
     /// Asks and waits for the answer.

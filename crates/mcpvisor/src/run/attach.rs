@@ -10,6 +10,7 @@ use super::{Shim, Step, status};
 use crate::cli::{AttachArgs, Globals};
 use crate::commands::failure::Failure;
 use crate::commands::token;
+use crate::commands::wire::deadline_ms;
 use mcpvisor_control::blocking::{Connection, answer};
 use mcpvisor_control::params::{Descriptor, SessionAttach};
 use mcpvisor_control::results::ConversationEnd;
@@ -49,6 +50,7 @@ fn attach(args: &AttachArgs, globals: &Globals) -> Result<u8, Failure> {
         token,
         close_on_detach: args.close_on_detach,
         descriptors: Some(vec![Descriptor::Stdin, Descriptor::Stdout]),
+        deadline_ms: deadline_ms(globals),
     };
     let Some([stdin, stdout, _]) = streams.descriptors() else {
         return Err(Failure::other(doing, "the standard streams were let go too early"));

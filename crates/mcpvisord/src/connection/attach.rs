@@ -22,10 +22,10 @@ pub(super) fn asked(line: &Line) -> Option<(Id, SessionAttach)> {
 impl Connection {
     /// Finds the server; says so where there is none to be had.
     pub(super) async fn begin_attach(&self, id: Id, params: SessionAttach) -> Option<Attaching> {
-        let (_not_cancelled, cancelled) = watch::channel(false);
+        let (_not_cancelled, gone) = watch::channel(None);
         let alone = locked(&self.in_flight).is_empty();
         let begun = if alone {
-            begin_attach(self.context(id.clone(), super::turns::Place::default(), cancelled), params).await
+            begin_attach(self.context(id.clone(), super::turns::Place::default(), gone), params).await
         } else {
             Err(ErrorObject::new(
                 ErrorKind::InvalidRequest,

@@ -161,7 +161,7 @@ fn told(outbox: &Outbox) -> Vec<Value> {
 
 fn owed(id: i64) -> (Owed, Outbox) {
     let (in_flight, outbox, id) = (InFlight::default(), Outbox::new(1 << 20), Id::Number(id));
-    locked(&in_flight).insert(id.clone(), Flight { cancel: watch::channel(false).0, answered: false });
+    locked(&in_flight).insert(id.clone(), Flight { gone: watch::channel(None).0, answered: false });
     let charge = crate::budget::Budget::new(0, 0).charge(0);
     (Owed { in_flight, outbox: outbox.clone(), id, gift: Gift::default(), _charge: charge }, outbox)
 }

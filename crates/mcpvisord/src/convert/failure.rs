@@ -7,11 +7,15 @@ use mcpvisor_control::results::Exit;
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_lifecycle::server::ServerState;
 use mcpvisor_lifecycle::{SessionId, SessionKey};
-use mcpvisor_supervisor::{Failure, StartFailure};
+use mcpvisor_supervisor::{Failure, GivenUp, StartFailure};
 
 /// The error of a request that meant this key, where it meant one. Messages name keys of the requester's own only.
 pub(crate) fn error(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
-    let object = plain(failure, key);
+    let reached = failure.reached_server();
+    let mut object = plain(failure, key);
+    if let Some(reached) = reached {
+        object = object.with("reached_server", reached);
+    }
     match key {
         Some(key) => object.with("key", key.as_str()),
         None => object,
@@ -159,6 +163,18 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         .with("help", "`mcpvisor close` ends a session"),
         Failure::DeadlineExceeded => ErrorObject::new(ErrorKind::DeadlineExceeded, "the deadline has passed"),
         Failure::Cancelled => ErrorObject::new(ErrorKind::Cancelled, "the request was cancelled"),
+        Failure::CallGivenUp { why, reached } => {
+            let (kind, what) = match why {
+                GivenUp::Deadline => (ErrorKind::DeadlineExceeded, "the deadline has passed"),
+                GivenUp::Gone => (ErrorKind::Cancelled, "the request was cancelled"),
+            };
+            ErrorObject::new(kind, format!("{what}; {}", of_the_call(reached)))
+        }
+        Failure::CallUnfinished { session, reached } => of(
+            ErrorKind::SessionClosing,
+            format!("{named} is being closed; {}", of_the_call(reached)),
+            session,
+        ),
         Failure::ServerExited { server, exit: status, stderr_tail, frames: last } => {
             let status = status.map(exit);
             let how = match &status {
@@ -189,6 +205,7 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
                     format!("server {server} has ended")
                 }
             };
+            let message = format!("{message}; the call did not reach it");
             let object = ErrorObject::new(ErrorKind::ServerExited, message)
                 .with("server", names::server(server))
                 .with("exit", status.map(exit))
@@ -299,6 +316,14 @@ fn plain(failure: Failure, key: Option<&SessionKey>) -> ErrorObject {
         )
         .with("server", names::server(&server)),
         Failure::Internal(why) => ErrorObject::new(ErrorKind::Internal, why),
+    }
+}
+
+/// What became of a call that was given up (G31).
+fn of_the_call(reached: bool) -> &'static str {
+    match reached {
+        true => "the call was cancelled at its server, which may have done it",
+        false => "the call did not reach its server",
     }
 }
 

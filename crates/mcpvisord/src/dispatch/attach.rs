@@ -84,7 +84,8 @@ async fn find(context: &Context, params: &SessionAttach) -> Result<Attachable, E
         exclusive: params.exclusive,
         close_on_detach: params.close_on_detach,
     };
-    let found = context.daemon.supervisor.attachable(access.meant.clone(), attach).await;
+    let found = context.daemon.supervisor.attachable(access.meant.clone(), attach);
+    let found = context.within(params.deadline_ms, found).await?;
     found.map_err(|failure| access.error(failure))
 }
 

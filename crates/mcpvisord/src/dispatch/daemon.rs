@@ -65,10 +65,15 @@ pub(super) async fn drain(context: Context, _: params::Drain) -> Result<results:
     Ok(results::Drained { state: results::DaemonState::Draining })
 }
 
-pub(super) async fn reload(context: Context, _: params::Reload) -> Result<results::Reloaded, ErrorObject> {
+pub(super) async fn reload(
+    context: Context,
+    params: params::Reload,
+) -> Result<results::Reloaded, ErrorObject> {
     context.daemon.rights().administer(&context.peer)?;
     tracing::info!(uid = context.peer.uid, pid = context.peer.pid, "a reload was asked for");
-    context.daemon.reload().await.map(Reloaded::into_wire).map_err(ReloadError::into_wire)
+    // It goes on without its requester.
+    let reloaded = context.within(params.deadline_ms, context.daemon.reload()).await?;
+    reloaded.map(Reloaded::into_wire).map_err(ReloadError::into_wire)
 }
 
 pub(super) async fn shutdown(
@@ -85,6 +90,10 @@ pub(super) async fn shutdown(
         "shutdown was asked for"
     );
     context.daemon.shut_down(urgency);
-    let quarantined = if params.wait { Some(context.daemon.ended().await as u64) } else { None };
+    let quarantined = if params.wait {
+        Some(context.within(params.deadline_ms, context.daemon.ended()).await? as u64)
+    } else {
+        None
+    };
     Ok(results::Shutdown { state: results::DaemonState::Draining, quarantined })
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 pub(super) async fn list(context: Context, params: params::ToolList) -> Result<results::Tools, ErrorObject> {
     let access = Access::of(&context, params.user, &params.key, params.generation, params.token.as_ref())?;
-    let tools = context.daemon.supervisor.tools(access.meant.clone()).await;
+    let tools =
+        context.within(params.deadline_ms, context.daemon.supervisor.tools(access.meant.clone())).await?;
     let tools = tools.map_err(|failure| access.error(failure))?;
     Ok(results::Tools {
         tools: tools.tools.iter().map(convert::tool).collect(),
@@ -24,12 +25,11 @@ pub(super) async fn call(context: Context, params: params::ToolCall) -> Result<B
         return Err(ErrorObject::new(ErrorKind::InvalidRequest, "the tool's arguments are not an object"));
     }
     let server = params.server.as_ref().map(convert::server_name);
-    let deadline = context.deadline(params.deadline_ms);
+    let requester = context.requester(params.deadline_ms);
     let supervisor = &context.daemon.supervisor;
-    let caller = context.peer.pid;
     let call = |progress| {
         let (tool, arguments) = (params.tool, params.arguments);
-        supervisor.call(access.meant.clone(), Call { caller, server, tool, arguments, deadline, progress })
+        supervisor.call(access.meant.clone(), Call { requester, server, tool, arguments, progress })
     };
     let result = if params.progress {
         let progress = Arc::new(Progress::default());

@@ -51,8 +51,8 @@ impl World {
     fn begun(&mut self) -> Vec<u32> {
         let now = self.now;
         std::iter::from_fn(|| {
-            let started = self.peer.next_turn(|| now, |_| true, || true)?;
-            self.peer.waiter(started.number).copied()
+            let number = begins(self.peer.next_turn(|| now, |_| true, |_| true, || true))?;
+            self.peer.waiter(number).copied()
         })
         .collect()
     }
@@ -60,6 +60,13 @@ impl World {
     fn overdue(&mut self) -> Vec<(u32, Late)> {
         self.peer.overdue(self.now).into_iter().map(|overdue| (overdue.token, overdue.why)).collect()
     }
+}
+
+fn begins(due: Option<Due<u32>>) -> Option<RequestNumber> {
+    due.map(|due| match due {
+        Due::Begins(started) => started.number,
+        Due::Unwanted(token) => panic!("nobody wants {token}"),
+    })
 }
 
 fn in_flight(turn: &Turn) -> bool {
@@ -92,10 +99,32 @@ fn clients_take_turns_and_of_one_the_oldest_is_first() {
     while world.peer.queued() > 0 {
         world.peer.withdraw(running);
         let now = world.now;
-        running = world.peer.next_turn(|| now, |_| true, || true).unwrap().number;
+        running = begins(world.peer.next_turn(|| now, |_| true, |_| true, || true)).unwrap();
         order.push(*world.peer.waiter(running).unwrap());
     }
     assert_eq!(order, [1, 21, 31, 2, 22, 3]);
+}
+
+/// G31: of several calls that are given up at one moment, and taken out one by one, none is written with the room that another makes;
+/// those behind them have it. Without the look at who is wanted, 2 begins.
+#[test]
+fn g31_the_room_of_a_call_that_is_given_up_is_for_one_that_is_not() {
+    let mut world = World::new(CallLimits { max_in_flight: 1, max_queued: 10, ..LIMITS });
+    let (first, _) = world.call(1, 1);
+    for (caller, token) in [(1, 2), (2, 3), (1, 4), (2, 5)] {
+        assert_eq!(world.call(caller, token).1, Turn::Waits);
+    }
+    let wanted = |token: &u32| *token >= 4;
+    let now = world.now;
+    assert_eq!(world.peer.next_turn(|| now, wanted, |_| true, || true), None, "there is no room");
+    world.peer.withdraw(first);
+    assert_eq!(world.peer.next_turn(|| now, wanted, |_| true, || true), Some(Due::Unwanted(2)));
+    let number = begins(world.peer.next_turn(|| now, wanted, |_| true, || true)).unwrap();
+    assert_eq!(world.peer.waiter(number), Some(&4));
+    assert_eq!((world.peer.running(), world.peer.queued(), world.peer.take_freed()), (1, 2, 1));
+    world.peer.withdraw(number);
+    assert_eq!(world.peer.next_turn(|| now, wanted, |_| true, || true), Some(Due::Unwanted(3)));
+    assert_eq!(world.begun(), [5]);
 }
 
 /// Nobody passes those who wait, also where there is room for a moment.
@@ -241,6 +270,8 @@ enum Step {
     Pass(u64),
     StopWaiting,
     Dies,
+    /// One that waits is not wanted any more, and is not taken out yet.
+    Desert(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -251,6 +282,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..8usize).prop_map(Step::Progress),
         2 => (0..8u64).prop_map(Step::Pass),
         1 => Just(Step::Dies),
+        2 => (0..8usize).prop_map(Step::Desert),
         1 => prop::bool::weighted(0.1).prop_map(|stop| if stop { Step::StopWaiting } else { Step::Pass(0) }),
     ]
 }
@@ -266,6 +298,7 @@ proptest! {
         let mut pending: BTreeMap<u32, (RequestNumber, u64)> = BTreeMap::new();
         let (mut waiting, mut begun) = (Vec::<(u64, u32)>::new(), BTreeSet::new());
         let (mut taken, mut freed) = (0, 0);
+        let mut deserted = BTreeSet::new();
         for (token, step) in (1u32..).zip(steps) {
             match step {
                 Step::Call { caller, room } => {
@@ -295,7 +328,15 @@ proptest! {
                 Step::Pump { room } => {
                     let mut left = room;
                     let now = world.now;
-                    while let Some(started) = world.peer.next_turn(|| now, |_| true, || left > 0) {
+                    while let Some(due) = world.peer.next_turn(|| now, |token| !deserted.contains(token), |_| true, || left > 0) {
+                        let started = match due {
+                            Due::Begins(started) => started,
+                            Due::Unwanted(token) => {
+                                prop_assert!(deserted.contains(&token) && pending.remove(&token).is_some());
+                                waiting.retain(|(_, known)| *known != token);
+                                continue;
+                            }
+                        };
                         left -= 1;
                         taken += 1;
                         let token = *world.peer.waiter(started.number).unwrap();
@@ -303,8 +344,12 @@ proptest! {
                         let first = waiting.iter().position(|(known, _)| *known == caller).unwrap();
                         prop_assert_eq!(waiting.remove(first).1, token, "the oldest of its client");
                         prop_assert!(begun.insert(token), "it began twice");
+                        prop_assert!(!deserted.contains(&token), "nobody waits for it");
                     }
                     prop_assert!(waiting.is_empty() || left == 0 || world.peer.running() == LIMITS.max_in_flight);
+                }
+                Step::Desert(which) => {
+                    deserted.extend(waiting.get(which).map(|(_, token)| *token));
                 }
                 Step::Progress(which) => {
                     let now = world.now;

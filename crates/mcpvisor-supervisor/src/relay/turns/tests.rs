@@ -1,9 +1,11 @@
 use super::*;
+use crate::api::Requester;
 use crate::frames::FrameLog;
 use crate::relay::attached::Slot;
 use crate::relay::tests::server::{FakeServer, connect_in, ready_with};
 use crate::relay::tests::{soon, spawn_call, text, until, usual};
 use crate::relay::{Connection, ConnectionOptions, OWN};
+use crate::repeats::Gone;
 use mcpvisor_mcp::peer::turns::CallLimits;
 use serde_json::json;
 use std::time::Duration;
@@ -69,6 +71,36 @@ async fn a_call_that_is_given_up_makes_room() {
     let call = both.iter().find(|line| line["params"]["name"] == "second").expect("it has its turn");
     server.answer(&call["id"], json!(2)).await;
     assert_eq!(text(&soon(second).await.unwrap()), "2");
+    connection.end();
+}
+
+/// G31: calls of one connection are given up at one moment, and taken out in any order: here the one in flight first. The one that waits
+/// does not get its place, though nobody has taken it out; nor is one written that is made too late. Without the look at who is wanted the
+/// second is written.
+#[tokio::test]
+async fn g31_what_is_given_up_together_gets_no_turn() {
+    let (connection, mut server) = ready_with(limited(CallLimits { max_in_flight: 1, ..usual() })).await;
+    let (tell, gone) = tokio::sync::watch::channel(None);
+    let call = |name| {
+        let (connection, requester) = (connection.clone(), Requester::new(7, None, gone.clone()));
+        tokio::spawn(async move { connection.call_tool(&requester, name, &mut None, None).await })
+    };
+    let first = call("first");
+    server.expect("tools/call").await;
+    let second = call("second");
+    until(|| load(&connection) == (1, 1)).await;
+    let other = spawn_call(&connection, "other");
+    until(|| load(&connection) == (1, 2)).await;
+    tell.send_replace(Some(Gone::Vanished));
+    first.abort();
+    assert!(matches!(soon(second).await.unwrap(), Err(CallError::GivenUp)));
+    assert!(matches!(soon(call("late")).await.unwrap(), Err(CallError::GivenUp)));
+    let both = [server.next().await, server.next().await];
+    assert!(both.iter().any(|line| line["method"] == "notifications/cancelled"), "{both:?}");
+    let call = both.iter().find(|line| line["params"]["name"] == "other").expect("it has its turn");
+    server.answer(&call["id"], json!(2)).await;
+    assert_eq!(text(&soon(other).await.unwrap()), "2");
+    assert_eq!(load(&connection), (0, 0));
     connection.end();
 }
 
