@@ -45,4 +45,5 @@ mod systemd;
 mod tokens;
 mod trees;
 mod turns;
+mod users;
 mod workspace;
