@@ -67,7 +67,6 @@ pub struct Conversation<P> {
     ended: Vec<Ended<P>>,
     counters: Counters,
     noise: Option<String>,
-    watcher: Watcher,
 }
 
 /// Where a line goes.
@@ -79,22 +78,15 @@ pub enum Way {
     Down,
 }
 
-/// Hears what passes. Must not block.
+/// Hears of the lines of one read. Must not block.
 pub trait Watch {
-    /// A read that was not empty is looked at now.
-    fn reads(&mut self);
-
     /// A line has ended: of the client's one that passes, of the server's any.
     fn line(&mut self, way: Way, head: &Head<'_>);
 }
 
-#[derive(Default)]
-struct Watcher(Option<Box<dyn Watch + Send>>);
-
-impl std::fmt::Debug for Watcher {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(if self.0.is_some() { "Watcher" } else { "nobody" })
-    }
+/// Nobody.
+impl Watch for () {
+    fn line(&mut self, _way: Way, _head: &Head<'_>) {}
 }
 
 /// A call that is in flight no more.
@@ -248,12 +240,12 @@ impl<P> Calls<P> {
 
     /// Ends one call of this id: what it held, and whether it was `initialize`.
     fn remove(&mut self, key: &Key) -> Option<(Option<P>, bool)> {
-        let Entry::Occupied(mut place) = self.table.entry(key.clone()) else { return None };
+        let (key, mut call) = self.table.remove_entry(key)?;
         self.len -= 1;
-        if let Some(permit) = place.get_mut().again.pop() {
+        if let Some(permit) = call.again.pop() {
+            self.table.insert(key, call);
             return Some((permit, false));
         }
-        let call = place.remove();
         self.initializing -= usize::from(call.initialize);
         Some((call.permit, call.initialize))
     }
@@ -292,15 +284,7 @@ impl<P> Conversation<P> {
             ended: Vec::new(),
             counters: Counters::default(),
             noise: None,
-            watcher: Watcher::default(),
         }
-    }
-
-    /// The same with one who hears of its lines.
-    #[must_use]
-    pub fn watched(mut self, watch: Box<dyn Watch + Send>) -> Self {
-        self.watcher = Watcher(Some(watch));
-        self
     }
 
     /// Gives up what is in flight, for this reason: each call is answered with one error and cancelled at the server (`initialize` is

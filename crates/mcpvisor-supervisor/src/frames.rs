@@ -27,21 +27,16 @@ const _: () = assert!(MOST * (size_of::<Entry>() + size_of::<u32>()) <= 32 << 10
 #[derive(Clone, Default)]
 pub(crate) struct FrameLog(Arc<Mutex<Ring>>);
 
-/// Hears of the lines of a relay. The clock is asked once for each read.
-pub(crate) struct Watching {
-    log: FrameLog,
+/// Hears of the lines of one read of a relay, which were there at one moment.
+pub(crate) struct Watching<'a> {
+    ring: MutexGuard<'a, Ring>,
     now: Instant,
 }
 
-impl Watch for Watching {
-    fn reads(&mut self) {
-        self.now = Instant::now();
-    }
-
+impl Watch for Watching<'_> {
     fn line(&mut self, way: Way, head: &Head<'_>) {
         if head.class != Class::Blank {
-            let mut ring = self.log.ring();
-            ring.rows.note(self.now, way, kind_of(head), head.method, head.id, head.bytes);
+            self.ring.rows.note(self.now, way, kind_of(head), head.method, head.id, head.bytes);
         }
     }
 }
@@ -92,33 +87,25 @@ impl FrameLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the conversation of a relay.
-    pub(crate) fn watch(&self) -> Watching {
-        Watching { log: self.clone(), now: Instant::now() }
+    /// For a read of a relay's conversation at this moment. Nobody else notes or reads frames until it is dropped.
+    pub(crate) fn watch(&self, now: Instant) -> Watching<'_> {
+        Watching { ring: self.ring(), now }
     }
 
-    /// An answer of a server of which only the head was read.
-    pub(crate) fn answered(&self, raw_id: &str, bytes: usize) {
-        let now = Instant::now();
+    /// An answer of a server of which only the head was read, at this moment.
+    pub(crate) fn answered(&self, now: Instant, raw_id: &str, bytes: usize) {
         self.ring().rows.note(now, Way::Down, FrameKind::Response, b"", raw_id.as_bytes(), bytes as u64);
     }
 
-    /// A line of a server that is understood.
-    pub(crate) fn heard(&self, message: &Message<'_>, bytes: usize) {
+    /// A line of a server that is understood, and was read at this moment.
+    pub(crate) fn heard(&self, now: Instant, message: &Message<'_>, bytes: usize) {
         let (kind, method, id) = match message {
             Message::Request { raw_id, method, .. } => (FrameKind::Request, &**method, raw_id.get()),
             Message::Notification { method, .. } => (FrameKind::Notification, &**method, ""),
             Message::Response { raw_id, .. } => (FrameKind::Response, "", raw_id.map_or("", |id| id.get())),
             Message::Noise(_) => (FrameKind::Noise, "", ""),
         };
-        self.ring().rows.note(
-            Instant::now(),
-            Way::Down,
-            kind,
-            method.as_bytes(),
-            id.as_bytes(),
-            bytes as u64,
-        );
+        self.ring().rows.note(now, Way::Down, kind, method.as_bytes(), id.as_bytes(), bytes as u64);
     }
 
     /// A line of a server that was too long to be understood.

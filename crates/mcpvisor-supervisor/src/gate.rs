@@ -80,13 +80,13 @@ impl Default for State {
 }
 
 impl State {
-    fn open(&mut self) -> Result<(), Shut> {
+    fn open(&mut self, now: Instant) -> Result<(), Shut> {
         match (self.closed, self.refused, self.parked) {
             (true, _, _) => Err(Shut::Closed),
             (_, true, _) => Err(Shut::Refused),
             (_, _, true) => Err(Shut::Parked),
             _ => {
-                self.last = Instant::now();
+                self.last = now;
                 Ok(())
             }
         }
@@ -100,8 +100,13 @@ impl State {
 impl Gate {
     /// Admits a call, or says why not; nothing lies between.
     pub(crate) fn admit(&self) -> Result<Permit, Shut> {
+        self.admit_at(Instant::now())
+    }
+
+    /// The same for one who admits many calls with one look at the clock.
+    pub(crate) fn admit_at(&self, now: Instant) -> Result<Permit, Shut> {
         let mut state = self.state();
-        state.open()?;
+        state.open(now)?;
         state.in_flight += 1;
         Ok(Permit(Some(self.clone())))
     }
@@ -109,7 +114,7 @@ impl Gate {
     /// Notes that a client is attached, or says why none can be; nothing lies between.
     pub(crate) fn enter(&self) -> Result<Presence, Shut> {
         let mut state = self.state();
-        state.open()?;
+        state.open(Instant::now())?;
         state.present += 1;
         Ok(Presence(self.clone()))
     }
@@ -197,9 +202,25 @@ impl Gate {
         self.state().drained
     }
 
-    fn leave(&self, count: impl FnOnce(&mut Drained)) {
+    /// These calls, all of this gate, have had their answers: as [`Permit::finish`] of each, in one step.
+    pub(crate) fn finish(&self, permits: &mut Vec<Permit>) {
+        let count = permits.len();
+        if count == 0 {
+            return;
+        }
+        for mut permit in permits.drain(..) {
+            let gate = permit.0.take();
+            debug_assert!(
+                gate.is_some_and(|gate| Arc::ptr_eq(&gate.0, &self.0)),
+                "the permit is another gate's"
+            );
+        }
+        self.leave(count, |drained| drained.finished += count as u64);
+    }
+
+    fn leave(&self, calls: usize, count: impl FnOnce(&mut Drained)) {
         let mut state = self.state();
-        state.in_flight -= 1;
+        state.in_flight -= calls;
         state.last = Instant::now();
         if state.closed {
             count(&mut state.drained);
@@ -236,14 +257,14 @@ impl Permit {
     /// The call has had its answer.
     pub(crate) fn finish(mut self) {
         if let Some(gate) = self.0.take() {
-            gate.leave(|drained| drained.finished += 1);
+            gate.leave(1, |drained| drained.finished += 1);
         }
     }
 
     /// There was no call after all: it counts as nothing.
     pub(crate) fn withdraw(mut self) {
         if let Some(gate) = self.0.take() {
-            gate.leave(|_| ());
+            gate.leave(1, |_| ());
         }
     }
 
@@ -269,7 +290,7 @@ impl Drop for Presence {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(gate) = self.0.take() {
-            gate.leave(|drained| drained.cancelled += 1);
+            gate.leave(1, |drained| drained.cancelled += 1);
         }
     }
 }

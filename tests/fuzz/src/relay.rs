@@ -49,14 +49,18 @@ fn play(input: &[u8], size: usize, most: usize) -> Outcome {
                 from_client.extend_from_slice(&text);
                 for piece in text.chunks(size.min(text.len().max(1))) {
                     let mut piece = piece.to_vec();
-                    let passed = talk.from_client(&mut piece, || {
-                        if !open {
-                            return Err(Because::Closing);
-                        }
-                        outcome.admitted += 1;
-                        held.push(outcome.admitted);
-                        Ok(outcome.admitted)
-                    });
+                    let passed = talk.from_client(
+                        &mut piece,
+                        || {
+                            if !open {
+                                return Err(Because::Closing);
+                            }
+                            outcome.admitted += 1;
+                            held.push(outcome.admitted);
+                            Ok(outcome.admitted)
+                        },
+                        &mut (),
+                    );
                     keep(&mut outcome.to_server, &passed, &piece);
                     own(&mut talk, &mut held);
                 }
@@ -65,7 +69,7 @@ fn play(input: &[u8], size: usize, most: usize) -> Outcome {
                 from_server.extend_from_slice(&text);
                 for piece in text.chunks(size.min(text.len().max(1))) {
                     let mut piece = piece.to_vec();
-                    let passed = talk.from_server(&mut piece);
+                    let passed = talk.from_server(&mut piece, &mut ());
                     keep(&mut outcome.to_client, &passed, &piece);
                     own(&mut talk, &mut held);
                 }

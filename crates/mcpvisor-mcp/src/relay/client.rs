@@ -1,7 +1,7 @@
 //! What the client says, on its way to the server: every byte passes, unless a call is refused.
 use super::own::{self, Because};
 use super::scan::{Class, Kind, Mark};
-use super::{Conversation, Element, Ended, Fate, HELD, INITIALIZE, Passed, Settled, Way};
+use super::{Conversation, Element, Ended, Fate, HELD, INITIALIZE, Passed, Settled, Watch, Way};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -28,18 +28,16 @@ enum Verdict {
 
 impl<P> Conversation<P> {
     /// Takes what was read from the client. `admit` is asked once for each call, and for a line that passes before it is whole; where it
-    /// refuses, a call is answered with an error and does not reach the server (G11).
+    /// refuses, a call is answered with an error and does not reach the server (G11). `watch` hears of each line that has passed.
     pub fn from_client(
         &mut self,
         buffer: &mut [u8],
         mut admit: impl FnMut() -> Result<P, Because>,
+        watch: &mut impl Watch,
     ) -> Passed {
         let mut passed = Passed::default();
         if self.client_ended {
             return passed;
-        }
-        if let Some(watch) = &mut self.watcher.0 {
-            watch.reads();
         }
         let mut at = 0;
         while at < buffer.len() {
@@ -60,7 +58,7 @@ impl<P> Conversation<P> {
             self.up.size += (at - from) as u64;
             let keep = if whole {
                 let keep = self.whole_from_client(&buffer[from..at], &mut admit, &mut passed);
-                if let (true, Some(watch)) = (keep, &mut self.watcher.0) {
+                if keep {
                     watch.line(Way::Up, &self.up.scanner.head(self.up.size));
                 }
                 self.up.next_line();

@@ -1,7 +1,7 @@
 //! What the server says, on its way to the client: messages pass as they are, noise does not.
 use super::own;
 use super::scan::{Class, Kind, Mark};
-use super::{Conversation, Ended, Fate, HELD, Key, MOST_ASKED, OWN, Passed, Settled, Way};
+use super::{Conversation, Ended, Fate, HELD, Key, MOST_ASKED, OWN, Passed, Settled, Watch, Way};
 use crate::text::printable;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -28,12 +28,9 @@ struct InitializeResult<'a> {
 }
 
 impl<P> Conversation<P> {
-    /// Takes what was read from the server.
-    pub fn from_server(&mut self, buffer: &mut [u8]) -> Passed {
+    /// Takes what was read from the server. `watch` hears of each line that has ended.
+    pub fn from_server(&mut self, buffer: &mut [u8], watch: &mut impl Watch) -> Passed {
         let mut passed = Passed::default();
-        if let Some(watch) = &mut self.watcher.0 {
-            watch.reads();
-        }
         let mut at = 0;
         while at < buffer.len() {
             let from = at;
@@ -54,9 +51,7 @@ impl<P> Conversation<P> {
             self.down.size += (at - from) as u64;
             let keep = if whole {
                 let keep = self.whole_from_server(piece, &mut passed);
-                if let Some(watch) = &mut self.watcher.0 {
-                    watch.line(Way::Down, &self.down.scanner.head(self.down.size));
-                }
+                watch.line(Way::Down, &self.down.scanner.head(self.down.size));
                 self.down.next_line();
                 if let Settled::AtLineEnd(because) = self.settled {
                     self.settle_now(because);

@@ -11,6 +11,20 @@ struct World {
     to_server: Vec<u8>,
     to_client: Vec<u8>,
     ended: Vec<Ended<u32>>,
+    heard: Ear,
+}
+
+type Heard = (Way, scan::Class, Kind, String, String, u64);
+
+/// Keeps what it hears.
+#[derive(Default)]
+struct Ear(Vec<Heard>);
+
+impl Watch for Ear {
+    fn line(&mut self, way: Way, head: &Head<'_>) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.0.push((way, head.class, head.kind, text(head.method), text(head.id), head.bytes));
+    }
 }
 
 impl World {
@@ -22,16 +36,18 @@ impl World {
             to_server: Vec::new(),
             to_client: Vec::new(),
             ended: Vec::new(),
+            heard: Ear::default(),
         }
     }
 
     fn client(&mut self, text: &str) {
         let mut bytes = text.as_bytes().to_vec();
         let (open, admitted) = (self.open, &mut self.admitted);
-        let passed = self.talk.from_client(&mut bytes, || {
+        let admit = || {
             *admitted += u32::from(open);
             if open { Ok(*admitted) } else { Err(Because::Closing) }
-        });
+        };
+        let passed = self.talk.from_client(&mut bytes, admit, &mut self.heard);
         self.to_server.extend(passed.ahead);
         self.to_server.extend(&bytes[..passed.len]);
         self.own();
@@ -39,7 +55,7 @@ impl World {
 
     fn server(&mut self, text: &str) {
         let mut bytes = text.as_bytes().to_vec();
-        let passed = self.talk.from_server(&mut bytes);
+        let passed = self.talk.from_server(&mut bytes, &mut self.heard);
         self.to_client.extend(passed.ahead);
         self.to_client.extend(&bytes[..passed.len]);
         self.own();
@@ -82,23 +98,10 @@ fn a_call_passes_is_counted_and_ends_with_its_answer() {
 /// However the lines are cut into reads, a watcher hears of each once, with its size; of the client's only of those that pass.
 #[test]
 fn a_watcher_hears_of_each_line_once() {
-    type Heard = (Way, scan::Class, Kind, String, String, u64);
-    struct Ear(std::sync::Arc<std::sync::Mutex<Vec<Heard>>>);
-    impl Watch for Ear {
-        fn reads(&mut self) {}
-        fn line(&mut self, way: Way, head: &Head<'_>) {
-            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            let (method, id) = (text(head.method), text(head.id));
-            self.0.lock().unwrap().push((way, head.class, head.kind, method, id, head.bytes));
-        }
-    }
     let up = "{\"method\":\"tools/call\",\"params\":{\"x\":[1]},\"id\":1}\n{\"method\":\"n\"}\n";
     let down = "banner\n\n{\"result\":{\"id\":7},\"id\":1}\n[{\"id\":3}]\n";
     for size in [1, 7, 1000] {
-        let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::<Heard>::new()));
-        let ours = std::sync::Arc::clone(&heard);
         let mut world = World::new();
-        world.talk = Talk::new(100).watched(Box::new(Ear(ours)));
         let pieces = |text: &str| -> Vec<String> {
             text.as_bytes().chunks(size).map(|piece| String::from_utf8(piece.to_vec()).unwrap()).collect()
         };
@@ -106,8 +109,9 @@ fn a_watcher_hears_of_each_line_once() {
         pieces(down).iter().for_each(|piece| world.server(piece));
         world.open = false;
         world.client("{\"method\":\"late\",\"id\":2}\n");
-        let heard = std::mem::take(&mut *heard.lock().unwrap());
-        let told: Vec<_> = heard
+        let told: Vec<_> = world
+            .heard
+            .0
             .iter()
             .map(|(way, class, kind, method, id, bytes)| {
                 (*way, *class, *kind, method.as_str(), id.as_str(), *bytes)

@@ -5,9 +5,7 @@ fn head<'a>(kind: Kind, method: &'a str, id: &'a str) -> Head<'a> {
 }
 
 fn scanned(log: &FrameLog, way: Way, head: &Head<'_>) {
-    let mut watching = log.watch();
-    watching.reads();
-    watching.line(way, head);
+    log.watch(Instant::now()).line(way, head);
 }
 
 #[test]
@@ -18,8 +16,7 @@ fn an_answer_is_told_with_what_it_answers_and_how_long_that_took() {
     scanned(&log, Way::Down, &head(Kind::Request, "roots/list", "1"));
     scanned(&log, Way::Up, &head(Kind::Response, "", "1"));
     scanned(&log, Way::Down, &head(Kind::Notification, "notifications/progress", ""));
-    Watching { log: log.clone(), now: Instant::now() + Duration::from_millis(3) }
-        .line(Way::Down, &head(Kind::Response, "", "1"));
+    log.watch(Instant::now() + Duration::from_millis(3)).line(Way::Down, &head(Kind::Response, "", "1"));
     scanned(&log, Way::Down, &head(Kind::Response, "", "1"));
     scanned(&log, Way::Down, &Head { class: Class::Blank, ..head(Kind::Other, "", "") });
     let frames = log.last(MOST);
@@ -110,7 +107,7 @@ fn a_request_of_ours_is_noted_by_its_number() {
     assert_eq!((frames[0].method.as_deref(), frames[0].bytes), (Some("tools/call"), size));
     assert_eq!(frames[0].id.as_deref(), Some("\"mcpvisor-2\""));
     assert_eq!(frames[1].method.as_deref(), Some("initialize"), "what came before does not run into it");
-    log.heard(&Message::parse(br#"{"jsonrpc":"2.0","id":"mcpvisor-2","result":{}}"#), 5);
+    log.heard(Instant::now(), &Message::parse(br#"{"jsonrpc":"2.0","id":"mcpvisor-2","result":{}}"#), 5);
     assert_eq!(log.last(1)[0].method.as_deref(), Some("tools/call"));
     assert!(log.last(1)[0].latency.is_some());
 }

@@ -140,10 +140,9 @@ impl Relay {
     ) -> io::Result<Self> {
         let Terms { gate, most_calls, frames } = terms;
         let (attach, attached) = oneshot::channel();
-        let watch = Box::new(frames.watch());
         let stdout = End::reading(stdout)?;
         let state = State {
-            talk: Conversation::new(most_calls.unwrap_or(MOST_CALLS)).watched(watch),
+            talk: Conversation::new(most_calls.unwrap_or(MOST_CALLS)),
             stdin: Some(End::writing(stdin)?),
             attach: Some(attach),
             closing: false,

@@ -8,6 +8,7 @@ use smallvec::smallvec;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use tokio::net::unix::pipe;
 
 /// Bytes that are read before other tasks get their turn.
@@ -113,11 +114,11 @@ impl Shared {
     }
 
     /// An answer to a client's call needs no more than its head to be passed on.
-    fn pass_plainly(&self, line: &[u8], heard: &mut Option<Arc<Attached>>) -> bool {
+    fn pass_plainly(&self, now: Instant, line: &[u8], heard: &mut Option<Arc<Attached>>) -> bool {
         let Some(plain) = PlainAnswer::read(line) else { return false };
         let taken = lock(&self.state).peer.take_plain(&plain, |waiter| matches!(waiter, Waiter::Client(..)));
         let Some(Waiter::Client(client, call)) = taken else { return false };
-        self.frames.answered(plain.raw_id, line.len() + 1);
+        self.frames.answered(now, plain.raw_id, line.len() + 1);
         let answer = Answer::Unread { line, raw_id: plain.raw_id };
         let later = smallvec![Later::Answered(client, call, answer)];
         self.tell_client(later, heard);
@@ -125,17 +126,17 @@ impl Shared {
     }
 
     fn feed(&self, framer: &mut Framer, mut input: &[u8]) {
-        let mut heard = None;
+        let (mut heard, now) = (None, Instant::now());
         while let Some(frame) = framer.next_frame(&mut input) {
             // A line is parsed before the lock is taken, so that a big one keeps no caller from making its call; and what is for a client
             // is told after it, since its lock is never taken under this one.
             match frame {
                 Frame::Line(line) => {
-                    if self.pass_plainly(line, &mut heard) {
+                    if self.pass_plainly(now, line, &mut heard) {
                         continue;
                     }
                     let message = Message::parse(line);
-                    self.frames.heard(&message, line.len() + 1);
+                    self.frames.heard(now, &message, line.len() + 1);
                     let mut state = lock(&self.state);
                     let events = state.peer.handle_message(&message, line);
                     let later = self.handle(&mut state, events);

@@ -6,8 +6,9 @@ use crate::gate::Permit;
 use mcpvisor_mcp::relay::Ended;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time;
 
 /// The most that is read once the server is gone: no pipe holds more, unless an escaped process goes on writing.
 const LAST_BYTES: usize = 1 << 20;
@@ -24,7 +25,7 @@ struct Rest {
     bytes: Vec<u8>,
     written: usize,
     answered: Vec<Permit>,
-    since: Option<Instant>,
+    since: Option<time::Instant>,
 }
 
 /// Runs until the server's output has ended and the client has all of it, or there is no client.
@@ -202,11 +203,11 @@ impl Pump {
                 self.rest.since = None;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let since = *self.rest.since.get_or_insert_with(Instant::now);
+                let since = *self.rest.since.get_or_insert_with(time::Instant::now);
                 tokio::select! {
                     () = client.writable() => {}
                     () = self.shared.wake_down.notified() => {}
-                    () = tokio::time::sleep_until(since + STALLED) => {
+                    () = time::sleep_until(since + STALLED) => {
                         tracing::warn!("a client that does not read was cut");
                         self.shared.client_ended(ClientEnd::Lost);
                     }
@@ -251,7 +252,7 @@ impl Shared {
     fn pass_down(&self, buffer: &mut [u8], client: Option<&End>, rest: &mut Rest) {
         let passed = {
             let mut state = lock(&self.state);
-            let passed = state.talk.from_server(buffer);
+            let passed = state.talk.from_server(buffer, &mut self.frames.watch(Instant::now()));
             for ended in state.talk.take_ended() {
                 match ended {
                     Ended::Answered(permit) => rest.answered.push(permit),
@@ -282,8 +283,6 @@ impl Shared {
                 }
             }
         }
-        for permit in rest.answered.drain(..) {
-            permit.finish();
-        }
+        self.gate.finish(&mut rest.answered);
     }
 }

@@ -5,7 +5,8 @@ use super::{ClientEnd, PATIENCE, Shared, lock};
 use mcpvisor_mcp::relay::Because;
 use std::io;
 use std::sync::Arc;
-use tokio::time::Instant;
+use std::time::Instant;
+use tokio::time;
 
 /// What the server has not taken yet: of a chunk that was read, or lines of our own.
 #[derive(Default)]
@@ -44,7 +45,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: End, one_socket: bool, firs
             (state.closing, state.talk.is_full(), state.client.as_ref().is_none_or(|client| client.lost))
         };
         if closing {
-            give_up_at.get_or_insert_with(|| Instant::now() + PATIENCE);
+            give_up_at.get_or_insert_with(|| time::Instant::now() + PATIENCE);
         }
         if lost {
             client = None;
@@ -55,7 +56,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: End, one_socket: bool, firs
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let patience = async {
                         match give_up_at {
-                            Some(at) => tokio::time::sleep_until(at).await,
+                            Some(at) => time::sleep_until(at).await,
                             None => std::future::pending().await,
                         }
                     };
@@ -115,13 +116,15 @@ impl Shared {
         let passed = {
             let mut state = lock(&self.state);
             let deaf = state.deaf;
+            // Once for all that was read: it came together.
+            let now = Instant::now();
             let admit = || {
                 if deaf {
                     return Err(Because::ServerExited);
                 }
-                self.gate.admit().map_err(|_| Because::Closing)
+                self.gate.admit_at(now).map_err(|_| Because::Closing)
             };
-            let passed = state.talk.from_client(buffer, admit);
+            let passed = state.talk.from_client(buffer, admit, &mut self.frames.watch(now));
             self.told(&mut state);
             if state.talk.has_for_client() {
                 self.wake_down.notify_one();
