@@ -1,5 +1,6 @@
 //! What the actors share, and what is still there when one of them is lost.
 use crate::clock::Clock;
+use crate::environments::Environments;
 use crate::eras::Eras;
 use crate::events::{EventKind, Events};
 use crate::gate::Seen;
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
     pub(crate) eras: Arc<Eras>,
+    pub(crate) environments: Environments,
     pub(crate) events: Events,
     pub(crate) hooks: Hooks,
     /// The registry's actor; another one after a loss.
@@ -86,6 +88,7 @@ impl Core {
             clock: Clock::start(),
             counters: Counters::default(),
             eras: Arc::default(),
+            environments: Environments::default(),
             events,
             hooks,
             registry: watch::Sender::new(None),

@@ -87,7 +87,7 @@ pub(crate) fn spec(server: &ServerSpec) -> SpecDigest {
 
 fn program(server: &ServerSpec, hash: &mut DefaultHasher) {
     (&server.program, &server.args, &server.cwd).hash(hash);
-    for variable in &server.env {
+    for variable in &*server.env {
         if !is_volatile(variable.to_bytes()) {
             variable.hash(hash);
         }

@@ -10,6 +10,7 @@ mod core;
 mod definition;
 mod desk;
 mod direct;
+mod environments;
 mod eras;
 mod events;
 mod frames;

@@ -286,6 +286,7 @@ impl Driver {
             return;
         };
         let is_direct = open.is_direct();
+        open.servers.iter_mut().for_each(|server| self.core.environments.share(&mut server.env));
         let events = self.core.events.clone();
         let record = Arc::new(SessionRecord::new(session, key, &mut open, is_direct, events));
         let direct = open.direct.take();

@@ -69,7 +69,7 @@ impl World {
             name: server_name(),
             program: CString::new(args[0]).unwrap(),
             args: words.collect(),
-            env: vec![CString::new("PATH=/usr/local/bin:/usr/bin:/bin").unwrap()],
+            env: [CString::new("PATH=/usr/local/bin:/usr/bin:/bin").unwrap()].into(),
             cwd: None,
             umask: None,
             limits: Vec::new(),

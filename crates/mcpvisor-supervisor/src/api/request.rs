@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -112,7 +113,7 @@ pub struct ServerSpec {
     /// The arguments, `argv[0]` included.
     pub args: Vec<CString>,
     /// The whole environment, `NAME=VALUE`.
-    pub env: Vec<CString>,
+    pub env: Arc<[CString]>,
     /// The working directory; none takes the daemon's (or in direct mode the client's).
     pub cwd: Option<PathBuf>,
     /// The file mode creation mask; none takes the daemon's.
@@ -189,7 +190,7 @@ impl ServerSpec {
             name,
             program: CString::default(),
             args: Vec::new(),
-            env: Vec::new(),
+            env: Arc::default(),
             cwd: None,
             umask: None,
             limits: Vec::new(),

@@ -88,7 +88,7 @@ impl ServerRecord {
         let digest = definition::spec(&spec);
         let definition = definition::server(&spec);
         let launch = Mutex::new(Some(Arc::new(spec.clone())));
-        (spec.args, spec.env, spec.limits) = (Vec::new(), Vec::new(), Vec::new());
+        (spec.args, spec.env, spec.limits) = (Vec::new(), Arc::default(), Vec::new());
         if let Some(command) = &mut spec.stop_command {
             command.args = Vec::new();
         }

@@ -152,7 +152,7 @@ pub(super) fn launch_spec(
     LaunchSpec {
         program: spec.program.clone(),
         args: spec.args.clone(),
-        env: spec.env.clone(),
+        env: spec.env.to_vec(),
         cwd: match (cwd, &spec.cwd) {
             (Some(fd), _) => Cwd::Fd(fd),
             (None, Some(path)) => Cwd::Path(path.clone()),

@@ -104,12 +104,13 @@ impl Changes {
 
 impl Driver {
     pub(super) fn create(&mut self, request: RequestId, server: Place, replaces: Option<Place>) {
-        let Some(spec) = self.changes.specs.remove(&request) else {
+        let Some(mut spec) = self.changes.specs.remove(&request) else {
             tracing::error!("a server is to be added whose definition is gone");
             return;
         };
         let index = server.0 as usize;
         let rank = replaces.and_then(|old| self.record.roster.at(old)).map_or(index, |old| old.rank);
+        self.core.environments.share(&mut spec.env);
         let record = Arc::new(ServerRecord::new(index, rank, *spec));
         tracing::debug!(server = %record.spec.name, "a server is being added");
         self.record.roster.add(&record);

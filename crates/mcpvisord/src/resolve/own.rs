@@ -105,7 +105,7 @@ pub(super) fn spec(
         name: crate::convert::server_name(name),
         program,
         args: definition.command.iter().map(Text::to_c_string).collect(),
-        env: environment(open, definition)?,
+        env: environment(open, definition)?.into(),
         cwd: directory(open, definition)?,
         umask: open.umask,
         limits: crate::limits::with_original(bounds.limits(open)),

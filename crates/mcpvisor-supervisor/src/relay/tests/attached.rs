@@ -21,7 +21,7 @@ fn spec(name: &str) -> ServerSpec {
         name: ServerName::new(name).unwrap(),
         program: CString::new("none").unwrap(),
         args: Vec::new(),
-        env: Vec::new(),
+        env: Arc::default(),
         cwd: None,
         umask: None,
         limits: Vec::new(),
