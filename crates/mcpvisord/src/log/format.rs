@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use std::fmt::{self, Write as _};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Subscriber};
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
@@ -70,11 +71,27 @@ impl Visit for Fields {
     }
 }
 
+/// Each actor has a span of its framework, which names a number that nobody knows. It would cost memory for each session, and time at each
+/// message.
+fn is_wanted(metadata: &Metadata<'_>) -> bool {
+    !(metadata.is_span() && metadata.target().starts_with("ractor"))
+}
+
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Format {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if is_wanted(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        is_wanted(metadata)
+    }
+
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         if let Some(span) = context.span(id) {
+            // It lives as long as a session, or a server.
+            fields.list.shrink_to_fit();
             span.extensions_mut().insert(fields);
         }
     }

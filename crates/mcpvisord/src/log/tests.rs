@@ -46,6 +46,17 @@ fn a_record_carries_the_fields_of_its_spans() {
     assert_eq!(line, "<4>look session=a-1\n");
 }
 
+#[test]
+fn the_frameworks_spans_cost_nothing() {
+    let text = logged(LogFormat::Text, || {
+        let actor = tracing::info_span!(target: "ractor::actor", "Actor", id = "0.1");
+        assert!(actor.is_disabled());
+        let _in = actor.enter();
+        tracing::info!(target: "ractor::actor", "told all the same");
+    });
+    assert!(text.ends_with(" INFO told all the same\n"), "{text:?}");
+}
+
 /// G43: nothing of a server's or client's reaches the log as a control character.
 #[test]
 fn g43_escape_sequences_do_not_reach_the_log() {
