@@ -217,12 +217,7 @@ impl Connection {
     /// and once it is done gets the same outcome.
     pub(crate) async fn handshake(&self) -> Result<Negotiated, HandshakeError> {
         self.shared.begin();
-        let mut outcome = self.shared.handshake.subscribe();
-        match outcome.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(outcome)) => outcome.clone(),
-            // The sender lives in what `self` holds.
-            Ok(None) | Err(_) => Err(HandshakeError::ServerExited),
-        }
+        self.shared.handshake.wait().await.clone()
     }
 
     /// The server's tools, prompts, resources or templates: kept until it says that they have changed, none if it says that it has

@@ -151,9 +151,13 @@ pub(crate) async fn serve(daemon: Daemon, stream: UnixStream, peer: Peer) {
     tracing::debug!(uid = connection.peer.uid, pid = connection.peer.pid, "client connected");
     failpoints::pass(Gate::ConnectionAccepted).await;
     let mut tasks = JoinSet::new();
-    let carried = converse(&connection, &stream, &mut tasks).await;
+    // Boxed, so that a connection that carries MCP, perhaps for days, has not the room of one that is asked things.
+    let carried = Box::pin(converse(&connection, &stream, &mut tasks)).await;
     if let Some((attaching, rest)) = carried {
-        connection.carry(stream, attaching, rest).await;
+        match connection.attach(stream, attaching, rest) {
+            Ok(attachment) => connection.carry(&attachment).await,
+            Err(refusal) => Box::pin(refusal.tell()).await,
+        }
     }
     if outbox.is_cut() {
         tracing::warn!(

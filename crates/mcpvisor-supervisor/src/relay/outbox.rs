@@ -199,36 +199,42 @@ impl Outbox {
 pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         shared.wake_writer.notified().await;
-        let mut give_up_at = None;
-        loop {
-            let (pipe, closing) = {
-                let mut state = lock(&shared.state);
-                let flushed = shared.push_out(&mut state);
-                let closing = state.outbox.closing;
-                shared.unlock(state);
-                let Some(pipe) = flushed else { break };
-                (pipe, closing)
-            };
-            if closing {
-                give_up_at.get_or_insert_with(|| Instant::now() + PATIENCE);
-            }
-            let patience = async {
-                match give_up_at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = pipe.writable() => {}
-                () = shared.wake_writer.notified() => {}
-                () = patience => {
-                    lock(&shared.state).outbox.abandon();
-                    break;
-                }
-            }
-        }
+        // Boxed, so that a task that sleeps is small.
+        Box::pin(write(&shared)).await;
         if lock(&shared.state).outbox.is_closed() {
             return;
+        }
+    }
+}
+
+/// Writes until everything is written, or given up.
+async fn write(shared: &Shared) {
+    let mut give_up_at = None;
+    loop {
+        let (pipe, closing) = {
+            let mut state = lock(&shared.state);
+            let flushed = shared.push_out(&mut state);
+            let closing = state.outbox.closing;
+            shared.unlock(state);
+            let Some(pipe) = flushed else { return };
+            (pipe, closing)
+        };
+        if closing {
+            give_up_at.get_or_insert_with(|| Instant::now() + PATIENCE);
+        }
+        let patience = async {
+            match give_up_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = pipe.writable() => {}
+            () = shared.wake_writer.notified() => {}
+            () = patience => {
+                lock(&shared.state).outbox.abandon();
+                return;
+            }
         }
     }
 }

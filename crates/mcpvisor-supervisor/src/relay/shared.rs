@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use tokio::net::unix::pipe;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, SetOnce, oneshot};
 use tokio::task::AbortHandle;
 
 /// What a client asks to be told of changes.
@@ -76,8 +76,8 @@ pub(super) struct Shared {
     pub(super) rewound: Notify,
     /// Held by whoever lists.
     pub(super) listing: tokio::sync::Mutex<()>,
-    /// None until the handshake is over.
-    pub(super) handshake: watch::Sender<Option<Result<Negotiated, HandshakeError>>>,
+    /// How the handshake went, once it is over.
+    pub(super) handshake: SetOnce<Result<Negotiated, HandshakeError>>,
     /// Where the session's client is, if one is attached, and what its servers have together.
     pub(super) slot: Slot,
     /// Its lock is taken under any other.
@@ -165,7 +165,7 @@ impl Shared {
             heard: AtomicBool::new(false),
             rewound: Notify::new(),
             listing: tokio::sync::Mutex::new(()),
-            handshake: watch::Sender::new(None),
+            handshake: SetOnce::new(),
             slot,
             frames,
             tasks: Mutex::new(Vec::new()),
@@ -480,13 +480,8 @@ impl Shared {
     }
 
     fn handshake_over(&self, outcome: Result<Negotiated, HandshakeError>) {
-        self.handshake.send_if_modified(|known| {
-            let first = known.is_none();
-            if first {
-                *known = Some(outcome);
-            }
-            first
-        });
+        // The first outcome is it.
+        let _ = self.handshake.set(outcome);
     }
 }
 

@@ -5,8 +5,9 @@ use crate::wire::Line;
 use mcpvisor_control::message::error_response;
 use mcpvisor_control::params::SessionAttach;
 use mcpvisor_control::{ErrorKind, ErrorObject, Id, Message, Method, parse_params};
-use mcpvisor_supervisor::AttachStreams;
+use mcpvisor_supervisor::{AttachStreams, Attachment};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
@@ -35,29 +36,45 @@ impl Connection {
         begun.map_err(|error| self.outbox.push(error_response(Some(&id), &error))).ok()
     }
 
-    /// Carries MCP until the conversation is over. `rest` was read behind the request.
-    pub(super) async fn carry(&self, stream: UnixStream, attaching: Attaching, rest: Vec<u8>) {
+    /// From now on the stream carries MCP. `rest` was read behind the request.
+    pub(super) fn attach(
+        &self,
+        stream: UnixStream,
+        attaching: Attaching,
+        rest: Vec<u8>,
+    ) -> Result<Attachment, Refusal> {
         // A refusal is told on the same socket, which the attempt takes.
         let both = stream.into_std().and_then(|stream| Ok((stream.try_clone()?, stream)));
         let (spare, socket) = match both {
             Ok((spare, stream)) => (spare, OwnedFd::from(stream)),
             Err(error) => {
                 tracing::warn!(pid = self.peer.pid, %error, "a client could not be attached");
-                return;
+                return Err(Refusal(None));
             }
         };
-        match attaching.attach(|greeting| AttachStreams::One { socket, first: rest, greeting }) {
-            Ok(attachment) => {
-                drop(spare);
-                tokio::select! {
-                    () = attachment.ended() => {}
-                    _ = self.daemon.ended() => attachment.client_lost(),
-                }
-            }
-            Err(line) => match UnixStream::from_std(spare) {
-                Ok(stream) => write_all(&stream, &line).await,
-                Err(error) => tracing::debug!(%error, "a refusal could not be told"),
-            },
+        attaching
+            .attach(|greeting| AttachStreams::One { socket, first: rest, greeting })
+            .map_err(|line| Refusal(Some((spare, line))))
+    }
+
+    /// Carries MCP until the conversation is over.
+    pub(super) async fn carry(&self, attachment: &Attachment) {
+        tokio::select! {
+            () = attachment.ended() => {}
+            _ = self.daemon.ended() => attachment.client_lost(),
+        }
+    }
+}
+
+/// What is to be told to a client that could not be attached, if it can be told.
+pub(super) struct Refusal(Option<(StdStream, Vec<u8>)>);
+
+impl Refusal {
+    pub(super) async fn tell(self) {
+        let Some((stream, line)) = self.0 else { return };
+        match UnixStream::from_std(stream) {
+            Ok(stream) => write_all(&stream, &line).await,
+            Err(error) => tracing::debug!(%error, "a refusal could not be told"),
         }
     }
 }

@@ -144,12 +144,17 @@ impl Out {
     pub(super) async fn write(&self) {
         loop {
             self.wake.notified().await;
-            while let Some(end) = self.blocked() {
-                let stuck = lock(&self.queue).stuck_since.map_or_else(Instant::now, |(since, _)| since);
-                tokio::select! {
-                    () = end.writable() => {}
-                    () = tokio::time::sleep_until(stuck + STALLED) => self.stalled(),
-                }
+            // Boxed, since mostly there is nothing that did not fit.
+            Box::pin(self.write_rest()).await;
+        }
+    }
+
+    async fn write_rest(&self) {
+        while let Some(end) = self.blocked() {
+            let stuck = lock(&self.queue).stuck_since.map_or_else(Instant::now, |(since, _)| since);
+            tokio::select! {
+                () = end.writable() => {}
+                () = tokio::time::sleep_until(stuck + STALLED) => self.stalled(),
             }
         }
     }

@@ -5,7 +5,7 @@ use super::{Attached, Left, Slot};
 use mcpvisor_mcp::relay::Because;
 use mcpvisor_mcp::{Frame, Framer};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a client may take to hear the last lines of a session that has ended.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -37,7 +37,8 @@ pub(super) async fn run(client: Arc<Attached>, slot: Slot, source: Source, most_
                 client.quiet.notified().await;
             }
         };
-        if tokio::time::timeout(drain, quiet).await.is_err() {
+        // Boxed, as all is here that is not of the long time in which a client talks: its task is small then.
+        if Box::pin(tokio::time::timeout(drain, quiet)).await.is_err() {
             client.give_up();
         }
         client.advance(Left::Over);
@@ -62,7 +63,7 @@ pub(super) async fn run(client: Arc<Attached>, slot: Slot, source: Source, most_
     }
     if *client.left.borrow() < Left::Lost {
         tokio::select! {
-            _ = tokio::time::timeout(FAREWELL, client.out.written()) => {}
+            _ = Box::pin(tokio::time::timeout(FAREWELL, client.out.written())) => {}
             () = &mut write => {}
             _ = left.wait_for(|left| *left >= Left::Lost) => {}
         }
@@ -122,12 +123,13 @@ impl Attached {
 
     /// A chunk of what the client says.
     fn hear(self: &Arc<Self>, framer: &mut Framer, mut input: &[u8], most_line: usize) {
-        let mut touched = Vec::new();
+        // One look at the clock for what came together.
+        let (mut touched, now) = (Vec::new(), Instant::now());
         while let Some(frame) = framer.next_frame(&mut input) {
             let todo = match frame {
                 Frame::Line(line) => self
                     .endpoint()
-                    .client_line(line, || self.record.gate.admit().map_err(|_| Because::Closing)),
+                    .client_line(line, || self.record.gate.admit_at(now).map_err(|_| Because::Closing)),
                 Frame::TooLong(over) => self.endpoint().client_too_long(&over, most_line),
             };
             self.carry_out(todo, &mut touched);
