@@ -6,6 +6,7 @@ mod former;
 
 pub(crate) use claim::PREFIX as INSTANCE;
 
+use crate::procfs;
 use crate::sys;
 use crate::{InstanceId, ScopeId};
 use discover::Place;
@@ -358,10 +359,8 @@ impl Tree {
     }
 
     fn read(&self, path: &str) -> io::Result<String> {
-        let mut file = fs::File::from(self.open(path, OFlags::RDONLY)?);
-        let mut text = String::new();
-        io::Read::read_to_string(&mut file, &mut text)?;
-        Ok(text)
+        let text = procfs::contents(fs::File::from(self.open(path, OFlags::RDONLY)?))?;
+        String::from_utf8(text).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
     }
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {

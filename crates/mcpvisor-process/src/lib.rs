@@ -41,5 +41,6 @@ pub use holder::{Holder, HolderError, HolderWatch};
 pub use keeper::keeper_main;
 pub use leftovers::{Left, LeftId};
 pub use probe::probe;
+pub use procfs::read_whole;
 #[cfg(feature = "count-allocations")]
 pub use sys::{CountingAllocator, live_allocations};

@@ -4,11 +4,29 @@
 //! So the reaper's thread reads `stat`, `cgroup` and `children` only, and leaves the others to disposable threads.
 use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::path::Path;
 use std::time::Duration;
 
 /// The longest command line that is told, in bytes.
 const COMMAND_LENGTH: usize = 256;
+
+/// What a file of the kernel's says (/proc, cgroups). They are short, and have no size: a place that is large enough from the beginning spares the
+/// many small reads of those who look for the size.
+///
+/// # Errors
+/// Where the file can't be opened or read.
+pub fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    contents(fs::File::open(path)?)
+}
+
+/// The same of one that is open.
+pub(crate) fn contents(file: fs::File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(4096);
+    // Not by the file's own way of reading all: that asks for the size first.
+    file.take(u64::MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
 
 /// The fields of /proc/PID/stat that we use. A zombie has them too.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +48,7 @@ impl Stat {
 }
 
 pub(crate) fn stat(pid: u32) -> io::Result<Stat> {
-    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    let text = read_whole(format!("/proc/{pid}/stat"))?;
     parse_stat(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
@@ -94,7 +112,8 @@ pub(crate) fn variable(pid: u32, name: &str) -> Option<String> {
 
 /// The process's cgroup in the version 2 hierarchy, as a path from its root. Zombies have one too.
 pub(crate) fn cgroup(pid: u32) -> io::Result<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let text = read_whole(format!("/proc/{pid}/cgroup"))?;
+    let text = String::from_utf8(text).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::"));
     let path = path.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     Ok(path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
@@ -102,8 +121,8 @@ pub(crate) fn cgroup(pid: u32) -> io::Result<String> {
 
 /// The children of one thread of a process. Complete if nobody reaps one of them meanwhile.
 pub(crate) fn children_of_thread(pid: u32, tid: u32) -> io::Result<Vec<u32>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"))?;
-    Ok(text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect())
+    let text = read_whole(format!("/proc/{pid}/task/{tid}/children"))?;
+    Ok(String::from_utf8_lossy(&text).split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect())
 }
 
 fn children(pid: u32) -> io::Result<Vec<u32>> {

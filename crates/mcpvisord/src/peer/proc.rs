@@ -1,6 +1,7 @@
 //! What /proc says of a peer. Only files that are answered from the kernel's own memory are read: those that look into the
 //! process's memory (its environment) can be made to block by the process.
 use super::Confined;
+use mcpvisor_process::read_whole;
 use std::collections::HashSet;
 use std::io;
 
@@ -14,7 +15,7 @@ pub(crate) fn check(pid: u32, instance: &str) -> Result<(), Confined> {
 
 /// The same, for a daemon of another pid.
 pub(crate) fn check_against(pid: u32, instance: &str, daemon: u32) -> Result<(), Confined> {
-    let cgroup = std::fs::read(format!("/proc/{pid}/cgroup")).map_err(|_| Confined::Gone)?;
+    let cgroup = read_whole(format!("/proc/{pid}/cgroup")).map_err(|_| Confined::Gone)?;
     if is_ours(&String::from_utf8_lossy(&cgroup), instance) || is_below(pid, daemon) {
         return Err(Confined::InSession);
     }
@@ -55,13 +56,14 @@ fn is_below(pid: u32, daemon: u32) -> bool {
 }
 
 fn parent(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read_whole(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
     // The name stands in parentheses and may hold some itself.
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()
 }
 
 fn status(pid: u32, field: &str) -> Option<Vec<u32>> {
-    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = read_whole(format!("/proc/{pid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.split_whitespace().map(|word| word.parse().ok()).collect()
@@ -82,7 +84,7 @@ pub(crate) fn groups(pid: u32, uid: u32) -> Option<Vec<u32>> {
 
 /// The hard limit of each resource, by its number; None: there is none.
 pub(crate) fn hard_limits(pid: u32) -> Option<Vec<(u32, Option<u64>)>> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let text = String::from_utf8(read_whole(format!("/proc/{pid}/limits")).ok()?).ok()?;
     let limits: Vec<_> = RESOURCES
         .iter()
         .filter_map(|(name, number)| {
