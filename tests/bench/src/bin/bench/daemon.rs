@@ -16,7 +16,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(options: &Options) -> io::Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let folder = folder()?;
         let mut command = Command::new(&options.mcpvisor);
         let config = folder.path().join("mcpvisord.toml");
         std::fs::write(&config, "[daemon]\nmax_sessions_per_user = 1000\n")?;
@@ -54,6 +54,14 @@ impl Daemon {
     pub(crate) fn connect(&self) -> io::Result<Control> {
         Ok(Control { lines: Lines::new(UnixStream::connect(self.socket())?), last: 0 })
     }
+}
+
+/// A folder of memory, as those are in which sockets belong (/run, /run/user/UID): the daemon notes each session beside its socket, which costs
+/// more on a disk than all else that an open adds.
+fn folder() -> io::Result<tempfile::TempDir> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let of_memory = runtime.into_iter().chain([PathBuf::from("/dev/shm")]);
+    of_memory.map(tempfile::tempdir_in).find_map(Result::ok).map_or_else(tempfile::tempdir, Ok)
 }
 
 fn socket(folder: &Path) -> PathBuf {
