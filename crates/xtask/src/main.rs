@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask COMMAND`. See CONTRIBUTING.md.
 mod controls;
+mod dist;
 mod fuzz;
 mod real;
 mod run;
@@ -22,6 +23,7 @@ cargo xtask clients             real clients with real servers on every way to t
 cargo xtask fuzz [EXECUTIONS]   searches, a hundred million times, for bytes that break a property of the MCP machines
 cargo xtask negative-controls   shows that tests fail when a guard is taken out, of the machines and of the whole daemon
 cargo xtask model [WORDS]       walks through all states of the lifecycle's model, five million and more
+cargo xtask dist                the programs as they are handed out, linked statically: target/dist
 cargo xtask lint                format, clippy, documentation, dependencies";
 
 fn main() -> ExitCode {
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::all(rest),
         "negative-controls" => controls::all(),
         "model" => tests::model(rest),
+        "dist" => dist::build(),
         "lint" => tests::lint(),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
