@@ -57,9 +57,9 @@ impl Args {
         Self::from_arg_matches(&matches)
     }
 
-    /// The usual command lines, understood without building the grammar: that would be an eighth of the daemon's start, and its code would be
-    /// part of the memory of a daemon that rests. What is not quite usual, and whatever is wrong, is left to the grammar: a test holds the two
-    /// against each other.
+    /// The usual command lines, understood without building the grammar: that would be a fourteenth of the instructions of the daemon's start,
+    /// and its code would be part of the memory of a daemon that rests. What is not quite usual, and whatever is wrong, is left to the grammar:
+    /// a test holds the two against each other.
     fn usual(args: &[OsString]) -> Option<Self> {
         let (mut usual, mut form) = (Self::default(), None);
         let mut words = args.iter();
