@@ -3,6 +3,7 @@
 mod again;
 mod changes;
 mod gates;
+mod scenarios;
 mod stage;
 mod sweep;
 mod table;

@@ -12,6 +12,7 @@ mod cases_run;
 mod clients;
 mod demo;
 mod differential;
+mod ends;
 mod eras;
 mod events;
 mod failpoints;

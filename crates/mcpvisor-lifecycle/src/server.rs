@@ -274,6 +274,18 @@ impl Server {
         }
     }
 
+    /// Why the incarnation that is being ended has failed; None where it was told to end, and where none is being ended.
+    #[must_use]
+    pub fn ends_for(&self) -> Option<Failure> {
+        match &self.phase {
+            Phase::Ending(Ladder { intent: Intent::Unplanned(cause), .. }) => Some(match cause {
+                Cause::Exit { .. } => Failure::Exited,
+                Cause::Failed(failure) => *failure,
+            }),
+            _ => None,
+        }
+    }
+
     /// What it waits for, since when, how long still; for people.
     #[must_use]
     pub fn waits_for(&self) -> Option<(&'static str, Moment, Option<Moment>)> {

@@ -218,6 +218,23 @@ mod tests {
         assert_eq!(names(&catalogue), ["a__x", "b__x"]);
     }
 
+    /// D.2: three servers in turn have the tool `t`: in whatever order they are removed, the newest that is left has it, and never one that
+    /// was removed.
+    #[test]
+    fn g27_d2_the_newest_that_is_left_has_the_name() {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut left = vec![0, 1, 2];
+            for gone in order {
+                let servers: Vec<_> = left.iter().map(|n| server(&format!("s{n}"), &["t"])).collect();
+                let newest = left.last().expect("one is left");
+                let catalogue = Catalogue::new(&servers, Prefix::Never);
+                assert_eq!(find(&catalogue, "t"), format!("t of s{newest}"), "{order:?}");
+                left.retain(|n| *n != gone);
+            }
+            assert_eq!(find(&Catalogue::new(&[], Prefix::Never), "t"), "nothing");
+        }
+    }
+
     #[test]
     fn g27_a_prefixed_name_that_two_could_claim_is_refused() {
         let three = [server("a", &["x", "b__x"]), server("b", &["x"]), server("a__b", &["x"])];

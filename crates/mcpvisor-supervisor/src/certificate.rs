@@ -101,6 +101,13 @@ pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: En
         (Outcome::Closed, ContainmentKind::Keeper) => Proof::Keeper,
         (Outcome::Quarantined | Outcome::Stopping, _) => Proof::None,
     };
+    // One that failed and whose processes can't be killed has no final state yet, and failed all the same (G23).
+    let by_itself = matches!(end.reason, CloseReason::StartFailed | CloseReason::ServersFailed);
+    let failed = match end.state {
+        SessionState::Failed => true,
+        SessionState::Quarantined => by_itself,
+        _ => false,
+    };
     Certificate {
         key: session.key.key.clone(),
         generation: session.id.generation,
@@ -115,6 +122,6 @@ pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: En
         acknowledged_after: last_exit
             .filter(|_| end.outcome == Outcome::Closed)
             .map(|at| now.saturating_duration_since(at)),
-        failure: failure.filter(|_| end.state == SessionState::Failed),
+        failure: failure.filter(|_| failed),
     }
 }

@@ -438,6 +438,8 @@ impl Driver {
             ServerReport::Failed(failure) => Some(failure),
             // The machine knows by itself why it restarts; a person reads it in `last_error`.
             ServerReport::Restarting => Some(Failure::Exited),
+            // It is not over, and may never be: why it is being ended must be told now (G23).
+            ServerReport::Quarantined => self.machine.ends_for(),
             _ => None,
         };
         let Some(failure) = failure else {
@@ -456,6 +458,7 @@ impl Driver {
         if !self.was_ready {
             self.forget_era();
         }
+        let (noted, waited_for) = (self.cause.clone(), self.waited_for.clone());
         let (cause, message) = self.why(failure);
         let record = &self.arguments.record;
         // The last words of a server are the best explanation: they are read before anyone is told.
@@ -466,7 +469,13 @@ impl Driver {
         let (stderr_tail, frames) = (stderr_tail.into(), record.frames.last(LAST).into());
         let mut live = record.live();
         let exit = live.exit;
-        let waited_for = self.waited_for.take().filter(|_| cause == "timeout");
+        if report == ServerReport::Quarantined {
+            // Once the kernel has let go it is told again.
+            self.cause = noted;
+        } else {
+            self.waited_for = None;
+        }
+        let waited_for = waited_for.filter(|_| cause == "timeout");
         let server = name.clone();
         live.failure = Some(StartFailure { server, cause, message, waited_for, exit, stderr_tail, frames });
         drop(live);

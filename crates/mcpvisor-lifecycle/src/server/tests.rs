@@ -211,3 +211,27 @@ fn a_scope_that_is_empty_first_tells_the_stage() {
     let _ = server.step(Moment(0), ServerEvent::ScopeEmpty { incarnation });
     assert_eq!((server.state(), server.stage()), (ServerState::Stopped, Stage::Sigterm));
 }
+
+/// G23: a start that can't be cleaned up tells why it failed while it is stuck; a stop is no failure.
+#[test]
+fn g23_a_start_that_is_stuck_tells_why_it_failed() {
+    let incarnation = Incarnation(1);
+    let stuck = |first: ServerEvent| {
+        let mut server = idle(Mode::Shared);
+        let mut now = Moment(0);
+        for event in [ServerEvent::Start, ServerEvent::Launched { incarnation }, first] {
+            let _ = server.step(now, event);
+        }
+        while server.fine_state() != "stuck" {
+            now = server.next_timeout().expect("each rung has a budget");
+            let _ = server.step(now, ServerEvent::Timeout);
+        }
+        server.ends_for()
+    };
+    assert_eq!(stuck(ServerEvent::HandshakeFailed { incarnation }), Some(Failure::Handshake));
+    assert_eq!(stuck(ServerEvent::Timeout), Some(Failure::StartTimeout));
+    let exited = ServerEvent::MainExited { incarnation, normal: false, hung_up: false };
+    assert_eq!(stuck(exited), Some(Failure::Exited));
+    assert_eq!(stuck(ServerEvent::Stop { term_first: false }), None);
+    assert_eq!(idle(Mode::Shared).ends_for(), None);
+}

@@ -200,6 +200,32 @@ fn g4_b4_a_quarantined_key_stays_blocked_until_it_is_empty() {
     }
 }
 
+/// G23: a start fails and what it has begun can't be killed: the opener is told that it failed, and the key stays blocked until nothing is left.
+#[test]
+fn g23_a_failed_start_that_can_not_be_killed_blocks_its_key() {
+    for handshake in [Handshake::Fails, Handshake::Hangs] {
+        let script = vec![
+            open(1, "a"),
+            Act::Await(1),
+            open(2, "a"),
+            Act::Await(2),
+            retry_kill(3, "a"),
+            Act::Await(3),
+            Act::Free("a"),
+            close(4, "a"),
+            Act::Await(4),
+        ];
+        let world = World::new(1, vec![script, vec![Act::Await(4), open(5, "b")]], None)
+            .with("a", &[Program { handshake, ..IMMORTAL }])
+            .with("b", &[POLITE]);
+        let outcomes = explore(&world, &|world| Ok(summary(world, &[1, 2, 3, 4, 5]))).unwrap();
+        for outcome in outcomes.keys() {
+            assert!(outcome.starts_with("StartFailed Quarantined Quarantined "), "{outcomes:?}");
+            assert!(outcome.ends_with(" Opened"), "the slot is free then: {outcomes:?}");
+        }
+    }
+}
+
 /// B.5: whatever speaks of an ended generation changes nothing, and its replacement is untouched.
 #[test]
 fn g3_b5_handles_of_an_old_generation_change_nothing() {

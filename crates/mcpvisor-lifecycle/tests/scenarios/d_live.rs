@@ -51,6 +51,25 @@ fn opened(then: &[Act]) -> Vec<Act> {
     all
 }
 
+/// D.1, G28: two sessions of one command: whatever the first one's end is, nothing is done to the other's process.
+#[test]
+fn d1_two_sessions_of_one_command() {
+    for program in [POLITE, STUBBORN, IMMORTAL] {
+        let client = vec![open(1, "a"), open(2, "b"), Act::Await(1), Act::Await(2), close(3, "a")];
+        let world = World::new(2, vec![client], None).with("a", &[program]).with("b", &[program]);
+        let outcomes = explore(&world, &|world| {
+            let other = world.holder("b").ok_or("G28: the other session is gone")?.0;
+            let process = world.sessions[&other].servers[0].process.as_ref();
+            match process {
+                Some(process) if process.lives() && process.signals.is_empty() => Ok(word(world, 3)),
+                touched => Err(format!("G28: the other session's process is {touched:?}")),
+            }
+        });
+        let expected = if program == IMMORTAL { "Quarantined" } else { "Closed" };
+        assert_eq!(outcomes.unwrap().into_keys().collect::<Vec<_>>(), [expected]);
+    }
+}
+
 /// D.3: an add against a close, from the launch to the publication.
 pub(crate) fn add_against_close(program: Program, seed: Seed) -> Result<Outcomes, String> {
     let client = opened(&[Act::Add("k", 10, "new", program), Act::Let("k", true)]);
