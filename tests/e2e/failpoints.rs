@@ -1,5 +1,5 @@
-//! Cancel, close, shut down or kill the client while the daemon stands at a gate: at every gate of an open, a close and a
-//! shutdown. `docs/failpoints.md` names the gates and says what must come of it; this holds the daemon against the page.
+//! Cancel, close, shut down or kill the client while the daemon stands at a gate: at every gate of an open, a change of a session's servers, a close and
+//! a shutdown. `docs/failpoints.md` names the gates and says what must come of it; this holds the daemon against the page.
 mod again;
 mod changes;
 mod gates;
@@ -7,6 +7,7 @@ mod scenarios;
 mod stage;
 mod sweep;
 mod table;
+mod waiting;
 
 use mcpvisor_testkit::{Containment, Scene};
 use stage::{GRACE, Stage};
@@ -100,6 +101,12 @@ sweeps! {
         Cgroup, "giving up an add at a gate", GiveUpAdd, [close: Close, shutdown: Shutdown], |_| true;
     fn g14_g26_a_remove_at_every_gate() =
         Cgroup, "a remove at a gate", Remove, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |_| true;
+    fn d5_g26_a_replacement_at_every_gate() =
+        Cgroup, "a replacement at a gate", Reload, [cancel: Cancel, close: Close, shutdown: Shutdown], |_| true;
+    fn e1_g19_a_call_that_wakes_at_every_gate() =
+        Cgroup, "a call that wakes at a gate", Wake, [cancel: Cancel, close: Close, shutdown: Shutdown], |_| true;
+    fn g6_g7_an_open_that_waits_for_a_slot_at_every_gate() =
+        Cgroup, "an open that waits for a slot at a gate", Queued, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |_| true;
     fn g14_g29_a_restart_at_every_gate() =
         Cgroup, "a restart at a gate", Restart, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |_| true;
 }

@@ -99,6 +99,12 @@ gates! {
     /// A session's actor has the word that who asked for a change is gone.
     SessionCancelChange = "session.cancel-change",
 
+    // Waking a parked session.
+    /// A session's actor has the word that someone waits for it to be awake.
+    SessionWake = "session.wake",
+    /// The gate of a session that was parked has turned, and who waited there has not looked.
+    WakeTurned = "wake.turned",
+
     // Closing.
     /// The handler of a close has begun.
     CloseDispatched = "close.dispatched",

@@ -68,6 +68,7 @@ impl SessionMsg {
             Self::Server(_, ServerReport::Stopped) => Some(Gate::SessionStopped),
             Self::Server(_, ServerReport::Relaunched) => Some(Gate::SessionRelaunched),
             Self::Change(..) => Some(Gate::SessionChange),
+            Self::Wake => Some(Gate::SessionWake),
             Self::CancelChange(_) => Some(Gate::SessionCancelChange),
             Self::ServerDrained(_) => Some(Gate::SessionServerDrained),
             _ => None,

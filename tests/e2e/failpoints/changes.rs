@@ -1,18 +1,16 @@
-//! Adds, removes and restarts of one server of a session that lives, at a gate.
-use super::stage::{KEY, Requester, Stage};
+//! Adds, removes, restarts and replacements of one server of a session that lives, at a gate.
+use super::stage::{CHANGED, KEY, Requester, Stage};
 use super::sweep::What;
 use crate::support::{kind, main_pid, polite};
 use mcpvisor_testkit::{SOON, binary, eventually, until};
 use serde_json::{Value, json};
+use std::fs;
 use std::time::Duration;
-
-/// The server that is added, removed or restarted.
-const CHANGED: &str = "changed";
 
 impl What {
     /// It changes the servers of a session and leaves the session.
     pub(crate) fn is_change(self) -> bool {
-        matches!(self, Self::Add | Self::GiveUpAdd | Self::Remove | Self::Restart)
+        matches!(self, Self::Add | Self::GiveUpAdd | Self::Remove | Self::Restart | Self::Reload)
     }
 }
 
@@ -38,8 +36,12 @@ fn definition(stage: &Stage, command: &[String]) -> Value {
 
 /// Opens the session, and has its change come to the gate.
 pub(crate) fn prepare(stage: &mut Stage, what: What, gate: &str, process: bool) -> Requester {
-    let opened = stage.other.call("session/open", &stage.open_params(KEY, &polite()));
-    stage.generation = opened.expect("a session opens")["generation"].take();
+    let params = match what {
+        What::Reload => json!({"key": KEY, "profile": "p"}),
+        _ => stage.open_params(KEY, &polite()),
+    };
+    let mut opened = stage.other.call("session/open", &params).expect("a session opens");
+    stage.generation = opened["generation"].take();
     stage.processes = stage.daemon.session_processes().len();
     if matches!(what, What::Remove | What::Restart) {
         let added =
@@ -54,13 +56,28 @@ pub(crate) fn prepare(stage: &mut Stage, what: What, gate: &str, process: bool) 
         stage.gates.hold(gate);
         return requester;
     }
+    if what == What::Reload {
+        stage.main = main_pid(&opened);
+        change_the_profile(stage);
+    }
     stage.gates.hold(gate);
     let named = json!({"key": KEY, "name": CHANGED});
     match what {
         What::Remove => stage.ask("server/remove", &named, process),
         What::Restart => stage.ask("server/restart", &named, process),
+        What::Reload => stage.ask("daemon/reload", &json!({}), process),
         _ => stage.ask("server/add", &definition(stage, &polite()), process),
     }
+}
+
+/// The server of the profile is another one from the next reload on.
+fn change_the_profile(stage: &Stage) {
+    let text = fs::read_to_string(stage.daemon.config()).expect("the daemon has a configuration");
+    let (before, rest) = text.split_once("VERSION = \"").expect("the profile has a version");
+    let (version, after) = rest.split_once('"').expect("the version is a string");
+    let next = version.parse::<u64>().expect("versions are numbers") + 1;
+    let text = format!("{before}VERSION = \"{next}\"{after}");
+    fs::write(stage.daemon.config(), text).expect("the scene is ours");
 }
 
 /// The session's servers: its own, those that are added, and those that are ending.
@@ -102,6 +119,8 @@ pub(crate) fn outcome(stage: &Stage, what: What) -> Option<&'static str> {
     Some(match (what, left) {
         (What::Restart, Some(server)) if server["pid"] == stage.main => "stays",
         (What::Restart, Some(_)) => "restarted",
+        (What::Reload, Some(server)) if server["pid"] == stage.main => "stays",
+        (What::Reload, Some(_)) => "replaced",
         (What::Remove, Some(_)) => "stays",
         (_, Some(_)) => "added",
         (What::Remove, None) => "removed",

@@ -2,7 +2,9 @@
 use super::gates::Gates;
 use super::table::Action;
 use crate::support::{assert_closed, kind, open_params, polite};
-use mcpvisor_testkit::{Containment, Daemon, Pending, Process, Rpc, SOON, Scene, Setup, Signal, procfs};
+use mcpvisor_testkit::{
+    Containment, Daemon, Pending, Process, Rpc, SOON, Scene, Setup, Signal, binary, procfs,
+};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -13,6 +15,8 @@ use std::time::Duration;
 
 /// The key of the session that everything is done to.
 pub(crate) const KEY: &str = "held";
+/// The server that is added, removed, restarted or replaced.
+pub(crate) const CHANGED: &str = "changed";
 /// How many sessions the daemon admits.
 const LIMIT: usize = 2;
 /// Each grace of a server of the sweep: short, so that a whole ladder takes little time.
@@ -59,13 +63,19 @@ impl Stage {
         let orders = scene.path(&format!("gates-{}", next()));
         let ms = grace.as_millis();
         // A stuck machine must not be taken for a stuck daemon: what is not to run out is long.
+        let program = binary("mcpvisor");
+        // One session of a tenant: a second one waits. A profile whose definition a test can change.
+        let profile = format!(
+            "[profiles.p.servers.{CHANGED}]\ncommand = {program:?}\nargs = [\"demo-server\", \"polite\"]\nenv = {{ VERSION = \"0\" }}"
+        );
         let timeouts = format!(
             "[timeouts]\nstdin_grace = \"{ms}ms\"\nterm_grace = \"{ms}ms\"\nkill_wait = \"20s\"\nstart = \"20s\""
         );
         let mut setup = Setup::on(containment)
             .gated(&orders)
-            .daemon(&format!("max_sessions = {LIMIT}"))
-            .config(&timeouts);
+            .daemon(&format!("max_sessions = {LIMIT}\nmax_sessions_per_tenant = 1"))
+            .config(&timeouts)
+            .config(&profile);
         if let Some(bug) = bug {
             setup = setup.env("MCPVISOR_SEEDED_BUG", bug);
         }

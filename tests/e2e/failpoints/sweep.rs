@@ -2,6 +2,7 @@
 use super::changes;
 use super::stage::{KEY, Requester, Stage};
 use super::table::{Action, Row};
+use super::waiting;
 use crate::support::{kind, main_pid, polite, used};
 use mcpvisor_testkit::{Pending, Rpc, SOON, Signal, binary, eventually, send_signal, until};
 use serde_json::{Value, json};
@@ -28,6 +29,12 @@ pub(crate) enum What {
     Remove,
     /// The restarting of one.
     Restart,
+    /// The replacing of a server whose profile has changed, by a reload.
+    Reload,
+    /// A call that wakes a parked session.
+    Wake,
+    /// An open that waits for a slot, and gets it.
+    Queued,
 }
 
 /// An answer that is waited for.
@@ -73,12 +80,14 @@ impl Awaited {
 /// What an answer is called in the tables.
 fn told(what: What, value: &Value) -> String {
     match what {
-        What::Open | What::GiveUp | What::Direct => "opened".to_owned(),
+        What::Open | What::GiveUp | What::Direct | What::Queued => "opened".to_owned(),
         What::Close => outcome(value),
         What::Shutdown => "ended".to_owned(),
         What::Add | What::GiveUpAdd => "added".to_owned(),
         What::Remove => "removed".to_owned(),
         What::Restart => "restarted".to_owned(),
+        What::Reload => "reloaded".to_owned(),
+        What::Wake => "called".to_owned(),
     }
 }
 
@@ -258,7 +267,11 @@ fn prepare(stage: &mut Stage, what: What, gate: &str, action: Action) -> Request
             requester.suffer(if process { Action::Kill } else { Action::Cancel });
             requester
         }
-        What::Add | What::Remove | What::Restart => changes::prepare(stage, what, gate, process),
+        What::Add | What::Remove | What::Restart | What::Reload => {
+            changes::prepare(stage, what, gate, process)
+        }
+        What::Wake => waiting::wake(stage, gate, process),
+        What::Queued => waiting::queue(stage, gate, process),
         What::GiveUp => {
             let mute = ["sh", "-c", "exec sleep 300"].map(str::to_owned);
             let mut requester = stage.ask("session/open", &stage.open_params(KEY, &mute), process);

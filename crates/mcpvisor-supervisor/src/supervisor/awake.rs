@@ -4,6 +4,7 @@ use crate::api::Failure;
 use crate::gate::{Gate, Permit, Presence, Shut};
 use crate::record::SessionRecord;
 use crate::session_actor::SessionMsg;
+use mcpvisor_failpoints as failpoints;
 use mcpvisor_lifecycle::registry::RegistryEvent;
 use mcpvisor_lifecycle::server::ServerState;
 use std::sync::atomic::Ordering;
@@ -55,6 +56,7 @@ async fn through<T>(record: &SessionRecord, pass: impl Fn(&Gate) -> Result<T, Sh
             let _ = actor.send_message(SessionMsg::Wake);
         }
         turned.await;
+        failpoints::pass(failpoints::Gate::WakeTurned).await;
     }
 }
 
