@@ -108,7 +108,7 @@ sweeps! {
     fn g6_g7_an_open_that_waits_for_a_slot_at_every_gate() =
         Cgroup, "an open that waits for a slot at a gate", Queued, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |_| true;
     fn g14_g29_a_restart_at_every_gate() =
-        Cgroup, "a restart at a gate", Restart, [cancel: Cancel, close: Close, shutdown: Shutdown, kill: Kill], |_| true;
+        Cgroup, "a restart at a gate", Restart, [cancel: Cancel, close: Close, shutdown: Shutdown], |_| true;
 }
 
 /// With a guard taken out of the machines the sweep fails, at the gate where it matters.
