@@ -25,7 +25,7 @@ for line in sys.stdin:
         if name == "steps":
             for n in (1, 2, 3): progress(n, total=3, message="step \u001b[2J%d" % n)
         elif name == "flood":
-            for n in range(100000): progress(n, message="y" * 200)
+            for n in range(50000): progress(n, message="y" * 200)
         elif name == "die":
             sys.stderr.write("last words\n"); sys.stderr.flush()
             os._exit(7)
@@ -80,21 +80,22 @@ on_both! {
         daemon.finish();
     };
 
-    /// A server that tells of each of its hundred thousand steps is thinned out: its client is neither flooded nor cut.
+    /// A server that tells of each of its fifty thousand steps is thinned out: its client is neither flooded nor cut.
     g39_a_flood_of_progress = |scene, containment| {
         let daemon = stage(scene, containment);
         let connection = daemon.connect();
         let flood = connection.send("tool/call", &json!({"key": "k", "tool": "flood", "progress": true}));
-        flood.wait(SOON).expect("it is answered");
         let (mut told, mut dropped, mut last) = (0_u64, 0_u64, Value::Null);
-        while last != 99_999 {
+        // It may take its time on a busy machine, and goes on.
+        while last != 49_999 {
             let message = connection.next_other(SOON).expect("the last one is told before the answer");
             told += 1;
             dropped += message["params"]["dropped"].as_u64().unwrap_or(0);
             last = message["params"]["progress"]["progress"].clone();
         }
-        assert_eq!(told + dropped, 100_000, "all are told or counted");
-        assert!(dropped > told, "{told} of 100,000 were told");
+        flood.wait(SOON).expect("it is answered");
+        assert_eq!(told + dropped, 50_000, "all are told or counted");
+        assert!(dropped > told, "{told} of 50,000 were told");
         drop(connection);
         close(&daemon, "k");
         daemon.finish();

@@ -93,6 +93,14 @@ on_both! {
             assert_eq!(error["message"], "the deadline has passed; the call did not reach its server", "{error:#}");
             assert_eq!((&error["kind"], &error["data"]["reached_server"]), (&json!("deadline_exceeded"), &json!(false)), "{error:#}");
         }
+        // Who waits is seen.
+        let waits = daemon.connect();
+        let waiting = waits.send("tool/call", &json!({"key": "nap", "tool": "whoami"}));
+        let shown = || daemon.cli(&["show", "nap"]).ok();
+        eventually("the call that waits", SOON, || shown()["waiting"] == 1 && shown()["in_flight"] == 0);
+        waits.cancel(&waiting);
+        eventually("it does not wait any more", SOON, || shown().get("waiting").is_none());
+        drop(waits);
         let error = daemon.cli(&["--timeout", "300ms", "tools", "nap"]).fails(3);
         assert_eq!(error["message"], "the deadline has passed", "{error:#}");
         let client = daemon.connect();
@@ -101,6 +109,27 @@ on_both! {
         std::fs::remove_file(&stop).expect("it is there");
         daemon.cli(&["call", "nap", "whoami"]).ok();
         drop(client);
+        assert_closed(&crate::support::close(&daemon, "nap"), containment);
+        daemon.finish();
+    };
+
+    /// A restart of a parked session is its one start; it was woken, and its server then started once more.
+    a_restart_of_a_parked_session_is_one_start = |scene: &std::sync::Arc<Scene>, containment| {
+        let daemon = Daemon::start(scene, &Setup::on(containment).quick());
+        let (program, launches) = (scene.path("server"), scene.path("launches"));
+        let script = format!("#!/bin/sh\necho started >> {}\nexec {} demo-server polite\n", launches.display(), polite()[0]);
+        std::fs::write(&program, script).expect("a script can be written");
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("and be made a program");
+        let launched = || std::fs::read_to_string(&launches).unwrap_or_default().lines().count();
+        let opened = open_parking(&daemon, scene, &[program.to_string_lossy().into_owned()]);
+        let name = opened["servers"][0]["name"].as_str().expect("it has one").to_owned();
+        is_parked(&daemon);
+        assert_eq!(launched(), 1);
+        let restarted = daemon.cli(&["server", "restart", "nap", &name]).ok();
+        assert_eq!((&restarted["server"]["state"], launched()), (&json!("ready"), 2), "{restarted:#}");
+        is_parked(&daemon);
+        let unknown = daemon.cli(&["server", "restart", "nap", "none"]).fails(2);
+        assert_eq!((&unknown["kind"], launched()), (&json!("invalid_request"), 2), "{unknown:#}");
         assert_closed(&crate::support::close(&daemon, "nap"), containment);
         daemon.finish();
     };

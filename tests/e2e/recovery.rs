@@ -284,9 +284,12 @@ on_both! {
             strangers.push(("a number that was used before", process));
         }
         let mut caught = marked(&format!("{instance}/0-99/0-1"));
-        for (what, process) in &strangers {
+        for (what, process) in &mut strangers {
             // From here on the shell has become the program, in its own environment.
-            eventually(&format!("the stranger with {what}"), SOON, || procfs::command(process.pid()).starts_with("sleep"));
+            eventually(&format!("the stranger with {what}"), SOON, || {
+                assert!(!process.has_ended(), "it has ended: {what}");
+                procfs::command(process.pid()).starts_with("sleep")
+            });
         }
         let next = next(scene, &setup, &daemon);
         assert!(ends_within(escapee, SOON), "the sweep has been there");

@@ -194,6 +194,9 @@ pub struct Session {
     /// How many calls are held for a person, beyond those.
     #[serde(default)]
     pub held: Option<u64>,
+    /// How many calls and clients wait for its servers to be started again, beyond those; it was parked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting: u64,
     /// What holds its processes.
     pub containment: Containment,
     /// Its servers.

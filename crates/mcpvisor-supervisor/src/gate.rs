@@ -24,6 +24,10 @@ pub(crate) struct Permit(Option<Gate>);
 #[must_use = "a client whose presence is dropped has gone"]
 pub(crate) struct Presence(Gate);
 
+/// Someone who waits at the parked gate, until it is dropped.
+#[must_use = "who does not wait is not counted"]
+pub(crate) struct Waits(Gate);
+
 /// What has happened at a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -57,6 +61,8 @@ struct State {
     refused: bool,
     in_flight: usize,
     present: usize,
+    /// At the parked gate. They are not busy: what they wait for is the end of the parking.
+    waiting: usize,
     last: Instant,
     drained: Drained,
     on_empty: Vec<Box<dyn FnOnce() + Send>>,
@@ -71,6 +77,7 @@ impl Default for State {
             refused: false,
             in_flight: 0,
             present: 0,
+            waiting: 0,
             last: Instant::now(),
             drained: Drained::default(),
             on_empty: Vec::new(),
@@ -176,6 +183,17 @@ impl Gate {
         state.parked && !state.closed
     }
 
+    /// Counts one who waits for the servers to run again.
+    pub(crate) fn wait(&self) -> Waits {
+        self.state().waiting += 1;
+        Waits(self.clone())
+    }
+
+    /// How many wait for that.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().waiting
+    }
+
     /// Resolves when there is reason to try again. To be enabled before the try.
     pub(crate) fn turned(&self) -> Notified<'_> {
         self.0.turned.notified()
@@ -271,6 +289,12 @@ impl Permit {
     /// The call was given up, by its caller or by the drain.
     pub(crate) fn cancel(self) {
         drop(self);
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
     }
 }
 

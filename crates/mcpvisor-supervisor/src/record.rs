@@ -400,6 +400,7 @@ impl SessionRecord {
             in_flight,
             queued: in_flight.map(|_| queued),
             held: in_flight.map(|_| held),
+            waiting: self.gate.waiting(),
             idle_for: self.idle_for(state),
             idle: self.limits.idle.map(|limit| limit.idle),
             containment: self.containment(containment),

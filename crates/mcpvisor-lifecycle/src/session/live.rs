@@ -111,7 +111,8 @@ impl Session {
         drain: Option<Duration>,
         out: &mut Effects,
     ) {
-        if let Err(refusal) = self.may_change() {
+        let asleep = self.is_asleep();
+        if !asleep && let Err(refusal) = self.may_change() {
             return reply(request, Err(refusal), out);
         }
         let Some(at) = self.member(name) else {
@@ -119,6 +120,9 @@ impl Session {
             let refusal = if known { ChangeRefusal::Busy } else { ChangeRefusal::NoServer };
             return reply(request, Err(refusal), out);
         };
+        if asleep {
+            return self.restart_asleep(now, request, at, out);
+        }
         let replaced = self.is_being_replaced(self.slots[at].place);
         let budget = drain.unwrap_or(self.config.drain);
         let slot = &mut self.slots[at];
@@ -406,7 +410,7 @@ impl Session {
     fn may_change(&self) -> Result<(), ChangeRefusal> {
         match self.phase {
             _ if self.config.direct => Err(ChangeRefusal::Direct),
-            // Whoever asks for a change of a parked session has woken it.
+            // Whoever asks for a change of a parked session has woken it; a restart does so by itself.
             Phase::New | Phase::Starting | Phase::Parking { .. } | Phase::Parked | Phase::Waking => {
                 Err(ChangeRefusal::Starting)
             }
@@ -459,7 +463,7 @@ fn made_room(slot: &mut Slot, request: Option<RequestId>, out: &mut Effects) {
     request.into_iter().for_each(|of| reply(of, Ok(Changed::Yielded { server }), out));
 }
 
-fn reply(request: RequestId, result: Result<Changed, ChangeRefusal>, out: &mut Effects) {
+pub(super) fn reply(request: RequestId, result: Result<Changed, ChangeRefusal>, out: &mut Effects) {
     out.push(SessionEffect::Reply { request, result });
 }
 

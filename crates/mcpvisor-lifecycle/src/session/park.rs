@@ -1,10 +1,11 @@
 //! Parking: a session that nobody uses ends its servers and keeps its key and its slot; whoever calls it starts them again.
+use super::live::reply;
 use super::slot::Status;
-use super::types::{CloseReason, SessionEffect};
+use super::types::{ChangeRefusal, Changed, CloseReason, SessionEffect};
 use super::work::Work;
 use super::{Effects, Phase, Session};
-use crate::Moment;
 use crate::seeded::Bug;
+use crate::{Moment, RequestId};
 
 impl Session {
     /// Starting, live, or somewhere between two lives: nothing of a close yet.
@@ -36,6 +37,31 @@ impl Session {
             Phase::Parked => self.start_again(now, out),
             _ => {}
         }
+    }
+
+    /// Its servers do not run, or are being stopped for that, or started again.
+    pub(super) fn is_asleep(&self) -> bool {
+        !self.config.direct && matches!(self.phase, Phase::Parking { .. } | Phase::Parked | Phase::Waking)
+    }
+
+    /// A restart of a server that does not run: it is started with all others, once, and that is the restart.
+    pub(super) fn restart_asleep(&mut self, now: Moment, request: RequestId, at: usize, out: &mut Effects) {
+        let wakes = self.phase == Phase::Waking;
+        let slot = &mut self.slots[at];
+        let server = slot.place;
+        match &mut slot.work {
+            Work::Restarting { requests, .. } => requests.push(request),
+            _ if slot.lost => return reply(request, Err(ChangeRefusal::Busy), out),
+            _ if wakes && slot.status == Status::Ready => {
+                return reply(request, Ok(Changed::Restarted { server }), out);
+            }
+            // It has failed, or ended, already: the session's start is not over.
+            _ if wakes && slot.status != Status::Starting => {
+                return reply(request, Err(ChangeRefusal::Starting), out);
+            }
+            work => *work = Work::Restarting { requests: vec![request], over: true },
+        }
+        self.wake(now, out);
     }
 
     /// Whether its servers are gone, or can't be.

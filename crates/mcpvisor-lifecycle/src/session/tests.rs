@@ -1,7 +1,8 @@
 //! Lost actors, whose last words may be late.
 use super::*;
-use crate::ServerName;
 use crate::registry::CloseOptions;
+use crate::server::Failure;
+use crate::{RequestId, ServerName};
 use std::time::Duration;
 
 const NOW: Moment = Moment(1_000);
@@ -110,4 +111,77 @@ fn g16_a_timer_that_comes_early_ends_no_drain() {
         effects.iter().filter(|effect| matches!(effect, SessionEffect::StopServer { .. })).count()
     };
     assert_eq!(stops(&session.step(due, SessionEvent::Timeout)), 2);
+}
+
+/// A session of `a` and `b` that is being parked.
+fn parking() -> Session {
+    let limit = IdleLimit { idle: Duration::from_secs(1), pin: Duration::from_secs(9), then: OnIdle::Park };
+    let mut session = session().with_limits(Limits { idle: Some(limit), ..Limits::default() });
+    for text in ["a", "b"] {
+        let _ = session.step(NOW, report(text, ServerReport::Ready));
+    }
+    let idle = session.next_timeout().expect("it may be idle");
+    let activity = Activity { last: NOW, busy: false };
+    for event in
+        [SessionEvent::Timeout, SessionEvent::Activity(activity), SessionEvent::GateParked { parked: true }]
+    {
+        let _ = session.step(idle, event);
+    }
+    assert_eq!(session.fine_state(), "parking");
+    session
+}
+
+fn parked() -> Session {
+    let mut session = parking();
+    for text in ["a", "b"] {
+        let _ = session.step(NOW, report(text, ServerReport::Stopped));
+    }
+    assert_eq!(session.fine_state(), "parked");
+    session
+}
+
+fn restart(request: u64, text: &str) -> SessionEvent {
+    SessionEvent::Restart { request: RequestId(request), name: name(text), drain: None }
+}
+
+fn restarted(request: u64, text: &str) -> SessionEffect {
+    SessionEffect::Reply {
+        request: RequestId(request),
+        result: Ok(Changed::Restarted { server: place(text) }),
+    }
+}
+
+/// A restart of a server that is parked is its start, with all others: each is started once. It was woken first, and then ended and started again.
+#[test]
+fn a_restart_of_a_parked_session_is_one_start() {
+    let mut session = parked();
+    let starts = ["a", "b"].map(|text| SessionEffect::StartServer { server: place(text) });
+    assert_eq!(session.step(NOW, restart(1, "a")), starts);
+    // Whoever comes meanwhile joins, and finds what is ready already.
+    assert_eq!(session.step(NOW, restart(2, "a")), []);
+    assert_eq!(session.step(NOW, report("a", ServerReport::Ready)), [restarted(1, "a"), restarted(2, "a")]);
+    assert_eq!(session.step(NOW, restart(3, "a")), [restarted(3, "a")]);
+    assert_eq!(session.step(NOW, report("b", ServerReport::Ready)), [SessionEffect::OpenGate]);
+    // One that does not start is told so, and so is who waits when the session ends.
+    let mut session = parked();
+    let _ = session.step(NOW, restart(1, "a"));
+    let _ = session.step(NOW, restart(2, "b"));
+    let failed = session.step(NOW, report("a", ServerReport::Failed(Failure::Exited)));
+    let refused = Err(ChangeRefusal::Failed { server: place("a") });
+    assert!(failed.contains(&SessionEffect::Reply { request: RequestId(1), result: refused }), "{failed:?}");
+    let close = SessionEvent::Close { reason: CloseReason::ServersFailed, options: CloseOptions::default() };
+    let closed = session.step(NOW, close);
+    let refused = Err(ChangeRefusal::Closed);
+    assert!(closed.contains(&SessionEffect::Reply { request: RequestId(2), result: refused }), "{closed:?}");
+}
+
+/// The same while it is being parked: nobody is lost, and nothing is started before all are gone.
+#[test]
+fn a_restart_while_a_session_is_being_parked_waits_for_its_end() {
+    let mut session = parking();
+    assert_eq!(session.step(NOW, report("a", ServerReport::Stopped)), []);
+    assert_eq!(session.step(NOW, restart(1, "a")), []);
+    let starts = ["a", "b"].map(|text| SessionEffect::StartServer { server: place(text) });
+    assert_eq!(session.step(NOW, report("b", ServerReport::Stopped)), starts);
+    assert_eq!(session.step(NOW, report("a", ServerReport::Ready)), [restarted(1, "a")]);
 }

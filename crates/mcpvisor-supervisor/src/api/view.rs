@@ -50,6 +50,8 @@ pub struct SessionView {
     pub queued: Option<usize>,
     /// Calls that are held for a person, beyond those; none likewise.
     pub held: Option<usize>,
+    /// Calls and clients that wait for its servers to be started again, after it was parked.
+    pub waiting: usize,
     /// What contains its processes.
     pub containment: ContainmentKind,
     /// Its servers, as defined.

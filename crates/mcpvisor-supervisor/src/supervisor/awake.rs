@@ -31,7 +31,7 @@ impl Supervisor {
     }
 
     /// The registry knows from the first one on that somebody uses the session.
-    fn used(&self, record: &SessionRecord) {
+    pub(super) fn used(&self, record: &SessionRecord) {
         if !record.used.swap(true, Ordering::Relaxed) {
             self.core.tell(RegistryEvent::Used { session: record.id });
         }
@@ -39,6 +39,7 @@ impl Supervisor {
 }
 
 async fn through<T>(record: &SessionRecord, pass: impl Fn(&Gate) -> Result<T, Shut>) -> Result<T, Failure> {
+    let mut waits = None;
     loop {
         let turned = record.gate.turned();
         tokio::pin!(turned);
@@ -50,6 +51,7 @@ async fn through<T>(record: &SessionRecord, pass: impl Fn(&Gate) -> Result<T, Sh
             Err(Shut::Refused) => return Err(not_started(record)),
             Err(Shut::Parked) => {}
         }
+        waits.get_or_insert_with(|| record.gate.wait());
         let actor = record.live().actor.clone();
         if let Some(actor) = actor {
             // One that is lost leads to the gate's end, too.

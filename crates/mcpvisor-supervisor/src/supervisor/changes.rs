@@ -156,13 +156,19 @@ impl Supervisor {
         if let Some(server) = record.server(&name).filter(|_| !matches!(what, What::Add { .. })) {
             not_attached(&server)?;
         }
-        if record.gate.is_parked() {
-            handed = None;
-        }
-        // A session that is parked is awake for the change, and none is idle meanwhile.
-        let _present = match self.enter(&record).await {
-            Err(failed @ Failure::StartFailed { .. }) => return Err(failed),
-            entered => entered.ok(),
+        // A session that is parked is awake for the change, and none is idle meanwhile. A restart is the start of what does not run.
+        let asleep = record.gate.is_parked();
+        let _present = if asleep && matches!(what, What::Restart { .. }) {
+            self.used(&record);
+            None
+        } else {
+            if asleep {
+                handed = None;
+            }
+            match self.enter(&record).await {
+                Err(failed @ Failure::StartFailed { .. }) => return Err(failed),
+                entered => entered.ok(),
+            }
         };
         failpoints::pass(Gate::ChangeFound).await;
         let session = record.id;

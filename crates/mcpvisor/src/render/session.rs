@@ -80,6 +80,8 @@ pub(crate) fn session(session: &Session, style: Style) -> String {
     );
     let held = session.held.filter(|calls| *calls > 0);
     facts.extend(held.map(|calls| format!("calls that are held for approval: {calls}")));
+    let waiting = Some(session.waiting).filter(|calls| *calls > 0);
+    facts.extend(waiting.map(|calls| format!("calls and clients that wait for the servers' start: {calls}")));
     facts.extend(
         session
             .labels

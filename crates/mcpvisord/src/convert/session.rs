@@ -28,6 +28,7 @@ pub(crate) fn session(view: &SessionView) -> results::Session {
         parks: view.parks,
         queued: view.queued.map(count),
         held: view.held.map(count),
+        waiting: count(view.waiting),
         containment: containment(view.containment),
         servers: view.servers.iter().map(|one| or_parked(server(one), view.parked)).collect(),
         failure: view.certificate.as_ref().and_then(|report| report.failure.as_ref()).map(start_failure),
