@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 /// The most that wait, and the most of their bytes.
 const MOST: usize = 32;
 const MOST_BYTES: usize = 64 << 10;
-/// From one turn to the next.
-const TURN: Duration = Duration::from_millis(50);
+/// From one turn to the next: what is told moves faster than anybody reads.
+pub(super) const TURN: Duration = Duration::from_millis(50);
 
 /// What one call's server has told and its client has not heard.
 #[derive(Debug, Default)]

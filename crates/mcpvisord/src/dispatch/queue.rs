@@ -1,14 +1,11 @@
 //! An open that waits for a slot, and how its client hears of it.
+use super::progress::TURN;
 use crate::connection::Context;
 use mcpvisor_control::message::notification;
 use mcpvisor_control::{method, results};
 use serde_json::json;
 use std::future::Future;
-use std::time::Duration;
 use tokio::sync::watch;
-
-/// From one word to the next: the queue may move faster than anybody reads.
-const TURN: Duration = Duration::from_millis(50);
 
 /// Carries out the open, and tells its client meanwhile where it stands in the queue, at the pace at which it reads.
 pub(super) async fn told_beside<T>(
