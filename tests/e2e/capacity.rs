@@ -1,5 +1,5 @@
 //! Limits, and the queue of opens that wait for a slot.
-use crate::support::{assert_closed, close, kind, on_both, open, open_params, polite, used};
+use crate::support::{assert_closed, close, kind, on_both, open, open_params, polite, python, used};
 use mcpvisor_testkit::{Daemon, Pending, Rpc, SOON, Scene, Setup, eventually};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ on_both! {
             .daemon("max_sessions = 1\nmax_queued_per_user = 1");
         let daemon = Daemon::start(scene, &setup);
         let connection = daemon.connect();
-        open(&daemon, scene, "held", &crate::support::python("01-ignore-eof"), &[]);
+        open(&daemon, scene, "held", &python("01-ignore-eof"), &[]);
         let begin = Instant::now();
         let refused = daemon.command(scene, &["open", "late", "--wait", "300ms", "--"]).args(polite()).output().fails(5);
         full(&json!({"data": {"kind": refused["kind"], "scope": refused["data"]["scope"], "used": refused["data"]["used"],
@@ -130,6 +130,91 @@ on_both! {
         close(&daemon, "s1");
         close(&daemon, "s2");
         drop(connection);
+        daemon.finish();
+    };
+
+    /// The session of the same user that nobody uses for longest makes room; what is used, or has no idle limit, does not.
+    g6_an_eviction_makes_room = |scene, containment| {
+        let setup = Setup::on(containment).quick().daemon("max_sessions = 3\nwhen_full = \"evict\"\nevict_after = \"300ms\"");
+        let daemon = Daemon::start(scene, &setup);
+        let connection = daemon.connect();
+        open(&daemon, scene, "old", &python("01-ignore-eof"), &[]);
+        open(&daemon, scene, "young", &polite(), &[]);
+        daemon.command(scene, &["open", "kept", "--idle", "0s", "--"]).args(polite()).output().ok();
+        let idle = |key: &str| daemon.cli(&["show", key]).ok()["idle_ms"].as_u64().unwrap_or_default();
+        eventually("both are idle for long enough", SOON, || idle("old") > 300 && idle("young") > 300);
+        daemon.cli(&["tools", "young"]).ok();
+        let opened = connection.call("session/open", &open_params(scene, "new", &polite(), &[])).expect("room is made");
+        assert_eq!((&opened["state"], used(&daemon)), (&json!("ready"), 3));
+        let gone = daemon.cli(&["wait", "old"]).ok();
+        assert_eq!((&gone["certificate"]["reason"], &gone["state"]), (&json!("evicted"), &json!("closed")), "{gone:#}");
+        assert_closed(&gone["certificate"], containment);
+        let events = connection.call("event/subscribe", &json!({"since": 1, "follow": false})).expect("events");
+        let at = |kind: &str, key: &str| {
+            let of = |event: &&Value| event["kind"] == kind && event["key"] == key;
+            events["events"].as_array().and_then(|all| all.iter().find(of)).map(|event| event["seq"].as_u64())
+        };
+        assert!(at("session.closed", "old") < at("session.starting", "new"), "{events:#}");
+        // Nobody is left that may be closed: one is attached to, the other was just opened, the third is kept.
+        let client = daemon.connect();
+        client.call("session/attach", &json!({"key": "young"})).expect("it can be attached to");
+        eventually("it is attached", SOON, || daemon.cli(&["show", "young"]).ok()["attached"] == 1);
+        daemon.cli(&["tools", "new"]).ok();
+        let refused = connection.call("session/open", &open_params(scene, "more", &polite(), &[]));
+        full(&refused.expect_err("all are used"), "total", 3, 3);
+        drop(client);
+        // With time to live the refusal says when there may be room.
+        daemon.cli(&["close", "--all"]).ok();
+        for key in ["a", "b", "c"] {
+            daemon.command(scene, &["open", key, "--idle", "0s", "--ttl", "20s", "--"]).args(polite()).output().ok();
+        }
+        let refused = connection.call("session/open", &open_params(scene, "more", &polite(), &[]));
+        let refused = refused.expect_err("nobody may be closed");
+        full(&refused, "total", 3, 3);
+        let after = refused["data"]["retry_after_ms"].as_u64().unwrap_or_default();
+        assert!((2_000..=20_000).contains(&after), "its time to live: {refused:#}");
+        daemon.cli(&["close", "--all"]).ok();
+        drop(connection);
+        daemon.finish();
+    };
+
+    /// Calls and opens that meet: a call keeps its session, or is refused; there is never more than one.
+    g32_evictions_race_calls = |scene, containment| {
+        let setup = Setup::on(containment).quick().daemon("max_sessions = 1\nwhen_full = \"evict\"\nevict_after = \"0s\"");
+        let daemon = Daemon::start(scene, &setup);
+        let (caller, opener) = (daemon.connect(), daemon.connect());
+        let mut held = 0;
+        let params = |number: u64| open_params(scene, &format!("k{number}"), &python("34-out-of-order"), &[]);
+        opener.call("session/open", &params(held)).expect("there is room");
+        let (mut opened, mut refused) = (0, 0);
+        for round in 0..24_u64 {
+            // Some are in flight for certain when the open comes.
+            let certain = round % 12 == 11;
+            let delay = if certain { 3000 } else { 20 * (round % 3) };
+            let arguments = json!({"text": "x", "delay_ms": delay});
+            let call = json!({"key": format!("k{held}"), "tool": "echo", "arguments": arguments});
+            let call = caller.send("tool/call", &call);
+            let in_flight = || daemon.cli(&["show", &format!("k{held}")]).ok()["in_flight"] == 1;
+            if certain {
+                eventually("the call", SOON, in_flight);
+            }
+            let asked = opener.send("session/open", &params(held + 1));
+            match call.wait(SOON) {
+                Ok(result) => assert!(result["content"].is_array(), "{result:#}"),
+                Err(error) => assert!(matches!(kind(&error), "session_closing" | "not_found"), "{error:#}"),
+            }
+            match asked.wait(SOON) {
+                Ok(_) => (opened, held) = (opened + 1, held + 1),
+                Err(error) => {
+                    full(&error, "total", 1, 1);
+                    refused += 1;
+                }
+            }
+            assert_eq!(used(&daemon), 1);
+        }
+        assert!(opened > 0 && refused > 0, "{opened} opened, {refused} refused");
+        daemon.cli(&["close", "--all"]).ok();
+        drop((caller, opener));
         daemon.finish();
     };
 }

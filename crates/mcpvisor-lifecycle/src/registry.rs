@@ -2,16 +2,21 @@
 //!
 //! One registry serializes all of it. A key is held by one session from its admission to the proof that nothing of
 //! it is left; the slot is held as long. Everything that waits, waits here as a value, so that no step ever does.
+mod answers;
 mod capacity;
 mod close;
 mod credential;
 mod entry;
+mod evict;
+#[cfg(test)]
+mod evict_tests;
 mod facts;
 mod open;
 mod pending;
 mod queue;
 #[cfg(test)]
 mod queue_tests;
+mod retry;
 #[cfg(test)]
 mod tests;
 mod tombstones;
@@ -22,8 +27,8 @@ mod types;
 mod waiting_line;
 
 pub use types::{
-    Answer, CapacityScope, CloseOptions, Counts, Goal, IfClosing, IfOpen, Left, Open, Phase, Queued, Quota,
-    Refusal, RegistryConfig, RegistryEffect, RegistryEvent, Target, Urgency,
+    Answer, CapacityScope, CloseOptions, Counts, Goal, IfClosing, IfOpen, Left, Lifetime, Open, Phase,
+    Queued, Quota, Refusal, RegistryConfig, RegistryEffect, RegistryEvent, Target, Urgency,
 };
 
 use crate::breaker::Breakers;
@@ -56,6 +61,8 @@ pub struct Registry {
     usage: Usage,
     pending: Pending,
     queue: Queue,
+    /// The open for which somebody's place is being looked for: between two steps of the driver's one.
+    evicting: Option<Open>,
     tombs: Tombstones,
     breakers: Breakers,
     dropped: u64,
@@ -63,12 +70,14 @@ pub struct Registry {
 }
 
 /// The effects of one step, in order.
-#[derive(Default)]
-struct Effects(Vec<RegistryEffect>);
+struct Effects {
+    now: Moment,
+    all: Vec<RegistryEffect>,
+}
 
 impl Effects {
     fn push(&mut self, effect: RegistryEffect) {
-        self.0.push(effect);
+        self.all.push(effect);
     }
 
     fn answer(&mut self, request: RequestId, answer: Answer) {
@@ -103,6 +112,7 @@ impl Registry {
             usage: Usage::default(),
             pending: Pending::default(),
             queue: Queue::default(),
+            evicting: None,
             tombs: Tombstones::default(),
             breakers: Breakers::default(),
             dropped: 0,
@@ -133,7 +143,7 @@ impl Registry {
     /// Advances the machine by one event. `now` never goes back from one step to the next.
     #[must_use]
     pub fn step(&mut self, now: Moment, event: RegistryEvent) -> Vec<RegistryEffect> {
-        let mut out = Effects::default();
+        let mut out = Effects { now, all: Vec::new() };
         match event {
             RegistryEvent::Open(open) => self.open(now, open, &mut out),
             RegistryEvent::Close { request, target, options, wait, deadline } => {
@@ -173,6 +183,8 @@ impl Registry {
             RegistryEvent::HolderEnded { request } => self.holder_ended(request, &mut out),
             RegistryEvent::IdleClaimed { session } => self.idle_claimed(session, &mut out),
             RegistryEvent::GateRetired { session } => self.gate_retired(session, &mut out),
+            RegistryEvent::Evicted { request, session } => self.evicted(now, request, session, &mut out),
+            RegistryEvent::NobodyIdle { request } => self.nobody_idle(now, request, &mut out),
             RegistryEvent::SessionEnded { session, ended } => {
                 self.ended(now, session, ended, &mut out);
             }
@@ -187,7 +199,7 @@ impl Registry {
         self.serve_queue(now, &mut out);
         self.tell_positions(&mut out);
         self.finish(&mut out);
-        out.0
+        out.all
     }
 
     /// When `Timeout` is due: the earliest deadline of a request, the end of a wait for a slot, or the oldest tombstone's end.

@@ -22,6 +22,8 @@ pub enum Bug {
     G3OldExitCounts,
     /// The slot is returned when the teardown begins.
     G6SlotReturnedEarly,
+    /// The slot of a session that makes room is taken when its teardown begins.
+    G6EvictedSlotIsTakenAtOnce,
     /// A cancelled open frees its slot and key at once.
     G7CancelFreesAtOnce,
     /// A cancel that meets the answer of its open does nothing.
@@ -68,6 +70,8 @@ pub enum Bug {
     G29TreeIsLeftAtExit,
     /// A session that claims to be idle is closed without another look.
     G32ClaimIsNotLookedAtAgain,
+    /// A session is closed to make room without a look at its gate.
+    G32EvictionDoesNotLook,
     /// A session whose claim to be idle was not taken has no idle timer any more.
     G33IdleTimerIsLost,
     /// Of two ends at about the same time the server's own counts, and not its client's.
@@ -99,7 +103,7 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -107,6 +111,7 @@ impl Bug {
         Self::G3OldFactsCount,
         Self::G3OldExitCounts,
         Self::G6SlotReturnedEarly,
+        Self::G6EvictedSlotIsTakenAtOnce,
         Self::G7CancelFreesAtOnce,
         Self::G7AnswerOnItsWayIsForgotten,
         Self::G11GateStaysOpen,
@@ -130,6 +135,7 @@ impl Bug {
         Self::G29RestartLeavesTheTree,
         Self::G29TreeIsLeftAtExit,
         Self::G32ClaimIsNotLookedAtAgain,
+        Self::G32EvictionDoesNotLook,
         Self::G33IdleTimerIsLost,
         Self::G34ExitBeatsHangUp,
         Self::G35ShutdownSkipsStarting,

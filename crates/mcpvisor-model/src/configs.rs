@@ -406,7 +406,8 @@ pub fn finder(bug: Bug) -> Option<(Config, Property)> {
         | Bug::G26AnswerOnItsWayIsForgotten
         | Bug::G29RestartLeavesTheTree => return None,
         Bug::G29BusyIsSick => return None,
-        // Nobody shows a token here.
+        // Nobody shows a token here, and nobody makes room.
+        Bug::G6EvictedSlotIsTakenAtOnce | Bug::G32EvictionDoesNotLook => return None,
         Bug::G41RevocationLosesAgainstAClose | Bug::G41TokenOutlivesItsGeneration => return None,
         Bug::G29BackoffBeatsStop => (restart, Property::Fences),
         Bug::G29TreeIsLeftAtExit => (restart, Property::TrueEnds),

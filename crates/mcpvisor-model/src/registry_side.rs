@@ -43,7 +43,9 @@ impl World {
                     }
                     self.tell_actor(place, Letter::Close { reason, now: options.now });
                 }
-                RegistryEffect::RetireGate { .. } | RegistryEffect::StayOpen { .. } => {
+                RegistryEffect::RetireGate { .. }
+                | RegistryEffect::StayOpen { .. }
+                | RegistryEffect::Evict { .. } => {
                     return Err(Property::Fences.broken("no session has an idle limit here"));
                 }
                 RegistryEffect::AwaitChildren { .. } | RegistryEffect::ChildrenGone { .. } => {

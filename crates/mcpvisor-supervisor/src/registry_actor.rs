@@ -3,6 +3,7 @@ use crate::api::OpenRequest;
 use crate::clock::Alarm;
 use crate::core::{Core, count};
 use crate::events::{EventKind, Refused};
+use crate::gate::Seen;
 use crate::lost;
 use crate::record::SessionRecord;
 use crate::session_actor::{SessionActor, SessionArguments, SessionMsg};
@@ -16,6 +17,7 @@ use mcpvisor_process::HolderWatch;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// An answer with the record that it speaks of, taken in the same step: a tombstone may be evicted right after.
@@ -236,6 +238,7 @@ impl Driver {
                 self.tell(session, SessionMsg::Close(reason, options));
             }
             RegistryEffect::RetireGate { session } => self.retire_gate(myself, session),
+            RegistryEffect::Evict { request, among, idle } => self.evict(myself, request, &among, idle),
             RegistryEffect::Revoke { session } => self.revoke(session),
             RegistryEffect::StayOpen { session } => self.tell(session, SessionMsg::StayOpen),
             RegistryEffect::AwaitChildren { session } => self.tell(session, SessionMsg::AwaitChildren),
@@ -336,6 +339,28 @@ impl Driver {
         } else {
             self.tell(session, SessionMsg::StayOpen);
         }
+    }
+
+    /// The one of these that is idle for longest makes room; one that was used since the look is passed over.
+    fn evict(
+        &mut self,
+        myself: &ActorRef<RegistryMsg>,
+        request: RequestId,
+        among: &[SessionId],
+        idle: Duration,
+    ) {
+        let unused = |seen: Seen| !seen.busy && seen.last.elapsed() >= idle;
+        let records = among.iter().filter_map(|session| self.core.record(*session));
+        let mut idlest: Vec<_> = records.map(|record| (record.gate.seen().last, record)).collect();
+        idlest.sort_by_key(|(last, _)| *last);
+        let found = idlest.into_iter().find(|(_, record)| record.gate.retire(unused));
+        self.step(
+            myself,
+            match found {
+                Some((_, record)) => RegistryEvent::Evicted { request, session: record.id },
+                None => RegistryEvent::NobodyIdle { request },
+            },
+        );
     }
 
     fn revoke(&self, session: SessionId) {

@@ -46,6 +46,9 @@ pub(crate) struct Daemon {
     pub(crate) max_processes_per_session: usize,
     /// Opens that wait for a slot.
     pub(crate) max_queued_per_user: usize,
+    pub(crate) when_full: WhenFull,
+    /// For how long a session is idle before it may make room.
+    pub(crate) evict_after: Duration,
     /// In bytes; of a server's line and of a control connection's.
     pub(crate) max_line: usize,
     /// In bytes; of all requests that are held.
@@ -109,6 +112,18 @@ pub(crate) enum Containment {
     Auto,
     Cgroup,
     Keeper,
+}
+
+/// What becomes of an open for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    Refuse,
+    /// A session of its own user that nobody uses makes room for it.
+    Evict,
+}
+
+impl WhenFull {
+    pub(crate) const WORDS: [(&'static str, Self); 2] = [("refuse", Self::Refuse), ("evict", Self::Evict)];
 }
 
 impl Containment {
@@ -223,6 +238,8 @@ impl Default for Daemon {
             max_processes: 10_000,
             max_processes_per_session: 64,
             max_queued_per_user: 100,
+            when_full: WhenFull::Refuse,
+            evict_after: Duration::from_secs(10),
             max_line: 64 << 20,
             max_input: 256 << 20,
             max_input_per_user: 128 << 20,
@@ -346,6 +363,10 @@ impl Config {
             max_processes: self.daemon.max_processes,
             max_processes_per_session: self.daemon.max_processes_per_session,
             max_queued_per_user: self.daemon.max_queued_per_user,
+            evict_after: match self.daemon.when_full {
+                WhenFull::Refuse => None,
+                WhenFull::Evict => Some(self.daemon.evict_after),
+            },
             tombstones: self.daemon.tombstones,
             tombstone_age: self.daemon.tombstone_age,
             breaker: BreakerConfig {

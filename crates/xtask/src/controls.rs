@@ -6,11 +6,11 @@ use crate::run::{cargo, run};
 use std::process::{Command, Stdio};
 
 /// The guarantees of which each must have a control in the machines.
-const IN_THE_MACHINES: [&str; 11] =
-    ["G1", "G6", "G7", "G11", "G12", "G13", "G14", "G20", "G22", "G35", "G41"];
+const IN_THE_MACHINES: [&str; 12] =
+    ["G1", "G6", "G7", "G11", "G12", "G13", "G14", "G20", "G22", "G32", "G35", "G41"];
 
 /// And in the whole daemon: what is taken out, and the end-to-end test that must fail then. Without a bug it must pass.
-const IN_THE_DAEMON: [(&str, &str); 13] = [
+const IN_THE_DAEMON: [(&str, &str); 15] = [
     ("G1ReopenDoesNotWait", "lifecycle::g1_a_reopen_waits_or_is_refused::cgroup"),
     (
         "G6SlotReturnedEarly",
@@ -27,6 +27,8 @@ const IN_THE_DAEMON: [(&str, &str); 13] = [
     ("G20WaitSaysClosedEarly", "lifecycle::g20_wait_has_three_answers::cgroup"),
     ("G21ParentDoesNotWait", "trees::g21_c6_a_tree_is_closed_from_its_leaves::cgroup"),
     ("G22ReadyAfterClose", "guards::g22_a_session_that_is_ready_after_its_close"),
+    ("G6EvictedSlotIsTakenAtOnce", "capacity::g32_evictions_race_calls::cgroup"),
+    ("G32EvictionDoesNotLook", "capacity::g32_evictions_race_calls::cgroup"),
     ("G41RevocationLosesAgainstAClose", "tokens::g41_b5_a_detach_that_loses::cgroup"),
     ("G41TokenOutlivesItsGeneration", "tokens::g41_a_token_is_of_one_generation::cgroup"),
     ("G35ShutdownSkipsStarting", "signals::g35_sigterm_ends_every_session::cgroup"),

@@ -163,7 +163,7 @@ impl Told {
             Refusal::ParentClosing { .. } => Self::refused("session_closing", None),
             Refusal::TooDeep { .. } | Refusal::HolderEnded => Self::refused("invalid_request", None),
             Refusal::DeadlineExceeded { .. } => Self::refused("deadline_exceeded", None),
-            Refusal::CapacityExhausted { scope, used, limit } => {
+            Refusal::CapacityExhausted { scope, used, limit, .. } => {
                 let scope = scope.as_str();
                 Self::refused(format!("capacity_exhausted: {scope} {used}/{limit}"), None)
             }

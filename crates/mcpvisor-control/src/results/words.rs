@@ -130,6 +130,8 @@ words! {
         LeaseEnded = "lease_ended",
         /// Nobody used it.
         Idle = "idle",
+        /// Nobody used it, and another session of its user needed its slot.
+        Evicted = "evicted",
         /// Its time was up.
         Ttl = "ttl",
         /// Its parent was closed.

@@ -2,6 +2,7 @@
 use super::types::{CapacityScope, Counts, Open, Phase, Quota, Refusal, RegistryConfig};
 use crate::{ProfileName, Tenant, Uid};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What one session takes from the limits, from its admission to the proof of its end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -162,6 +163,7 @@ fn within(scope: CapacityScope, used: usize, limit: usize) -> Result<(), Refusal
     if used < limit { Ok(()) } else { Err(full(scope, used, limit)) }
 }
 
-fn full(scope: CapacityScope, used: usize, limit: usize) -> Refusal {
-    Refusal::CapacityExhausted { scope, used, limit }
+pub(super) fn full(scope: CapacityScope, used: usize, limit: usize) -> Refusal {
+    // When to try again is told with it.
+    Refusal::CapacityExhausted { scope, used, limit, retry_after: Duration::ZERO }
 }

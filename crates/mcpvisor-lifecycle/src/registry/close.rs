@@ -129,6 +129,7 @@ impl Registry {
         self.usage.shift(entry.phase, Phase::Dying);
         entry.phase = Phase::Dying;
         entry.by_itself = by_itself(reason);
+        entry.ends.torn_down(out.now, &entry.claim.quota.lifetime);
         entry.urgency = if options.now { Urgency::Hurry } else { Urgency::Drain };
         let session = entry.session;
         self.await_children(key, out);
@@ -178,6 +179,7 @@ impl Registry {
         let keys: Vec<KeyRef> = self.entries.keys().cloned().collect();
         for key in keys {
             self.unpark(&key, &Refusal::Draining, out);
+            self.refuse_heir(&key, &Refusal::Draining, out);
         }
     }
 
@@ -223,6 +225,7 @@ fn by_itself(reason: CloseReason) -> bool {
         | CloseReason::Shutdown
         | CloseReason::LeaseEnded
         | CloseReason::Idle
+        | CloseReason::Evicted
         | CloseReason::Ttl
         | CloseReason::ParentClosed
         | CloseReason::StartCancelled => false,

@@ -1,5 +1,6 @@
 //! A session that holds a key.
 use super::capacity::Claim;
+use super::retry::Ends;
 use super::types::{Open, Phase, Urgency};
 use crate::breaker::SpecDigest;
 use crate::{RequestId, SessionId};
@@ -36,6 +37,10 @@ pub(super) struct Entry {
     pub(super) told: Vec<RequestId>,
     /// Its servers that have breakers.
     pub(super) specs: Vec<SpecDigest>,
+    /// When it is known to end.
+    pub(super) ends: Ends,
+    /// The open of another key that its slot is for: it was closed to make room.
+    pub(super) heir: Option<Open>,
     /// The open that gets the key next.
     pub(super) parked: Option<Parked>,
     /// The session that it was opened below.
@@ -85,6 +90,8 @@ impl Entry {
             waiting: Vec::new(),
             told: Vec::new(),
             specs: Vec::new(),
+            ends: Ends::default(),
+            heir: None,
             parked: None,
             parent: None,
             depth: 1,

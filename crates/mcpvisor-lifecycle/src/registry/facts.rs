@@ -123,13 +123,15 @@ impl Registry {
                 Some(Role::WaitClosed) => Ok(Answer::Reached { session, goal: Goal::Closed }),
                 Some(Role::WaitReady) => Err(never_ready(session, ended)),
                 Some(Role::Opener) => Err(refusal.clone()),
-                Some(Role::Parked) | None => continue,
+                Some(Role::Parked | Role::Heir) | None => continue,
             };
             self.answer(request, result, out);
         }
         self.leave_tree(session, entry.parent, &entry.children, out);
+        // Its slot is for the open that it made room for, before the one that waits for its key.
+        let inherited = entry.heir.is_some_and(|heir| self.inherit(now, heir, &entry.claim, out));
         if let Some(parked) = entry.parked {
-            self.promote(now, key, &entry.claim, parked, out);
+            self.promote(now, key, Some(&entry.claim).filter(|_| !inherited), parked, out);
         }
         self.evict(now, out);
     }
@@ -139,6 +141,7 @@ impl Registry {
     pub(super) fn quarantined(&mut self, session: SessionId, out: &mut Effects) {
         let Some(key) = self.holds(session) else { return };
         self.unpark(&key, &Refusal::Quarantined { session }, out);
+        self.disinherit(&key, out);
         let told = self.is_told_of_quarantine(&key);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let refusal = unopened(session, entry.phase, entry.by_itself);
@@ -171,6 +174,7 @@ impl Registry {
                 self.usage.shift(entry.phase, Phase::Dying);
                 entry.phase = Phase::Dying;
                 entry.by_itself = true;
+                entry.ends.torn_down(out.now, &entry.claim.quota.lifetime);
             }
             Phase::Dying => {}
             // The reaping is another attempt at the kill, with a result of its own.

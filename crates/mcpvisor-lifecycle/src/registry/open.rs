@@ -2,6 +2,7 @@
 use super::capacity::Claim;
 use super::entry::{Entry, Parked, ParkedOpen};
 use super::pending::{Role, Waiting};
+use super::retry::Ends;
 use super::types::{Answer, CloseOptions, IfClosing, IfOpen, Open, Phase, Refusal, RegistryEffect};
 use super::{Effects, Registry};
 use crate::seeded::Bug;
@@ -10,21 +11,48 @@ use crate::{Generation, KeyRef, Moment, RequestId, SessionId, Uid};
 
 impl Registry {
     pub(super) fn open(&mut self, now: Moment, open: Open, out: &mut Effects) {
-        let request = open.request;
         match self.place(now, &open) {
+            Err(refusal @ Refusal::CapacityExhausted { .. }) => self.make_room(now, open, refusal, out),
+            _ => {
+                self.open_as_it_is(now, open, None, out);
+            }
+        }
+    }
+
+    /// The same, and nobody makes room; with the slot of a session that is gone, where there is one. True where a session begins.
+    pub(super) fn open_as_it_is(
+        &mut self,
+        now: Moment,
+        open: Open,
+        predecessor: Option<&Claim>,
+        out: &mut Effects,
+    ) -> bool {
+        match self.place_after(now, &open, predecessor) {
             Ok(Place::Free(parent)) => {
                 let key = open.key.clone();
                 self.admit(now, key, Parked::of(open, parent), out);
+                return true;
             }
             Ok(Place::Join) => self.join(&open, out),
             Ok(Place::Park(parent)) => self.park(open, parent),
             Err(refusal @ Refusal::CapacityExhausted { .. }) => self.no_room(now, open, refusal, out),
-            Err(refusal) => out.refuse(request, refusal),
+            Err(refusal) => out.refuse(open.request, refusal),
         }
+        false
     }
 
     /// The order of the checks is part of the contract: fence, key, quarantine, deadline, parent, capacity, breakers.
     pub(super) fn place(&self, now: Moment, open: &Open) -> Result<Place, Refusal> {
+        self.place_after(now, open, None)
+    }
+
+    /// The same with the slot of a session that is gone, where there is one.
+    pub(super) fn place_after(
+        &self,
+        now: Moment,
+        open: &Open,
+        predecessor: Option<&Claim>,
+    ) -> Result<Place, Refusal> {
         if self.fenced {
             return Err(Refusal::Draining);
         }
@@ -34,10 +62,17 @@ impl Registry {
                 return Err(Refusal::DeadlineExceeded { session: None });
             }
             let parent = self.parent_of(open)?;
-            self.usage.room(&self.config, &Claim::of(open))?;
-            // Who waits for processes has them before anybody who comes later.
-            if self.queue.blocked && open.quota.processes > 0 && self.queue.get(open.request).is_none() {
-                return Err(self.processes_are_promised());
+            let claim = Claim::of(open);
+            match predecessor {
+                Some(predecessor) => self.usage.room_after(&self.config, &claim, predecessor)?,
+                None => {
+                    self.usage.room(&self.config, &claim)?;
+                    // Who waits for processes has them before anybody who comes later.
+                    let waits = self.queue.get(open.request).is_some();
+                    if self.queue.blocked && open.quota.processes > 0 && !waits {
+                        return Err(self.processes_are_promised());
+                    }
+                }
             }
             self.breakers.check(now, open.key.uid, &open.specs).map_err(Refusal::Broken)?;
             return Ok(Place::Free(parent));
@@ -79,7 +114,7 @@ impl Registry {
         }
     }
 
-    fn join(&mut self, open: &Open, out: &mut Effects) {
+    pub(super) fn join(&mut self, open: &Open, out: &mut Effects) {
         let Some(entry) = self.entries.get_mut(&open.key) else { return };
         let session = entry.session;
         if open.wait && entry.phase == Phase::Starting {
@@ -91,7 +126,7 @@ impl Registry {
         }
     }
 
-    fn park(&mut self, open: Open, parent: Option<SessionId>) {
+    pub(super) fn park(&mut self, open: Open, parent: Option<SessionId>) {
         let Some(entry) = self.entries.get_mut(&open.key) else { return };
         let waiting = Waiting { session: entry.session, role: Role::Parked, deadline: open.deadline };
         self.pending.add(open.request, waiting);
@@ -103,13 +138,15 @@ impl Registry {
     }
 
     /// Takes a slot and the key for a new generation.
-    fn admit(&mut self, now: Moment, key: KeyRef, parked: Parked, out: &mut Effects) {
+    pub(super) fn admit(&mut self, now: Moment, key: KeyRef, parked: Parked, out: &mut Effects) {
         let Parked { definition, claim, direct, specs, opens } = parked;
         let Some(ParkedOpen { open: first, parent }) = opens.first() else { return };
         let (parent, first) = (*parent, first.request);
         let session = self.next_session(key.uid);
         self.usage.take(&claim, Phase::Starting);
+        let ends = Ends::admitted(now, &claim.quota.lifetime);
         let mut entry = Entry::new(session, claim, Phase::Starting);
+        entry.ends = ends;
         entry.definition = Some(definition);
         entry.direct = direct;
         entry.creator = Some(first);
@@ -139,13 +176,13 @@ impl Registry {
     }
 
     /// The key's former session is gone and its slot is free: both go to the parked open, in this very step. The
-    /// total and the user's count are as they were before; only what its predecessor did not take can be full. A breaker may
-    /// have opened meanwhile.
+    /// total and the user's count are as they were before; only what its predecessor did not take can be full. Where the slot is another's
+    /// (none), it needs one of its own. A breaker may have opened meanwhile.
     pub(super) fn promote(
         &mut self,
         now: Moment,
         key: KeyRef,
-        predecessor: &Claim,
+        predecessor: Option<&Claim>,
         mut parked: Parked,
         out: &mut Effects,
     ) {
@@ -159,7 +196,10 @@ impl Registry {
                 false
             }
         });
-        let room = self.usage.room_after(&self.config, &parked.claim, predecessor);
+        let room = match predecessor {
+            Some(predecessor) => self.usage.room_after(&self.config, &parked.claim, predecessor),
+            None => self.usage.room(&self.config, &parked.claim),
+        };
         let whole = || self.breakers.check(now, key.uid, &parked.specs).map_err(Refusal::Broken);
         if let Err(refusal) = room.and_then(|()| whole()) {
             for ParkedOpen { open, .. } in parked.opens {
@@ -196,7 +236,7 @@ impl Registry {
 
     /// Nothing is admitted that would be closed at once. What was admitted before loses its lease, unless it is another's.
     pub(super) fn holder_ended(&mut self, request: RequestId, out: &mut Effects) {
-        let parked = self.pending.role(request) == Some(Role::Parked);
+        let parked = matches!(self.pending.role(request), Some(Role::Parked | Role::Heir));
         if self.queue.remove(request).is_some() {
             out.refuse(request, Refusal::HolderEnded);
         } else if parked && let Some(waiting) = self.pending.remove(request) {
@@ -232,7 +272,7 @@ impl Registry {
             let session = waiting.session;
             match waiting.role {
                 Role::WaitClosed | Role::WaitReady => out.answer(request, Answer::NotYet { session }),
-                Role::Opener | Role::Parked | Role::Closer => {
+                Role::Opener | Role::Parked | Role::Heir | Role::Closer => {
                     out.refuse(request, Refusal::DeadlineExceeded { session: Some(session) });
                 }
             }
@@ -252,6 +292,7 @@ impl Registry {
                     }
                 }
             }
+            Role::Heir => entry.heir = None,
             Role::Opener => {
                 entry.waiting.retain(|other| *other != request);
                 let pending = &self.pending;

@@ -9,6 +9,8 @@ pub(super) enum Role {
     Opener,
     /// For the session that holds its key to end.
     Parked,
+    /// For the session to end that makes room for it.
+    Heir,
     /// For the end, or the end of the kill's budget.
     Closer,
     /// For the end.
@@ -20,7 +22,7 @@ pub(super) enum Role {
 /// A request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Waiting {
-    /// On this session; of a parked open, the predecessor.
+    /// On this session; of a parked open, the predecessor; of an heir, the one that makes room.
     pub(super) session: SessionId,
     pub(super) role: Role,
     pub(super) deadline: Option<Moment>,

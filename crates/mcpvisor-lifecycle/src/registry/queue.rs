@@ -118,6 +118,11 @@ impl Queue {
         moved
     }
 
+    /// When the first one of a user leaves without a slot.
+    pub(super) fn next_of(&self, uid: Uid) -> Option<Moment> {
+        self.items.values().filter(|item| item.open.key.uid == uid).map(|item| item.until).min()
+    }
+
     /// When the first one leaves without a slot.
     pub(super) fn next(&self) -> Option<Moment> {
         self.deadlines.first().map(|(at, _)| *at)

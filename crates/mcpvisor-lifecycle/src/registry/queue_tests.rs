@@ -26,7 +26,7 @@ fn ask(uid: u32, tenant: &str) -> Open {
         key: KeyRef { uid: Uid(uid), key: SessionKey::new("k").unwrap() },
         tenant: Tenant::new(tenant).ok(),
         parent: None,
-        quota: Quota { profile: None, processes: 1, administrator: false },
+        quota: Quota { processes: 1, ..Quota::default() },
         queue: Some(Moment(60 * SECOND)),
         definition: 7,
         if_closing: IfClosing::Wait,
@@ -52,8 +52,12 @@ impl Opens {
                     self.positions.remove(&request.0);
                     self.started.push((request.0, session));
                 }
-                RegistryEffect::Reply { request, result: Err(refusal) } => {
+                RegistryEffect::Reply { request, result: Err(mut refusal) } => {
                     self.positions.remove(&request.0);
+                    // When to try again is another file's matter.
+                    if let Refusal::CapacityExhausted { retry_after, .. } = &mut refusal {
+                        *retry_after = Duration::ZERO;
+                    }
                     self.refused.push((request.0, refusal));
                 }
                 RegistryEffect::Queued { request, position } => {
@@ -159,7 +163,7 @@ fn g6_a_parked_open_that_finds_no_room_goes_on_in_the_queue() {
     let unwilling = opens.open(Open { queue: None, ..parked.clone() });
     let two = opens.open(parked);
     opens.end(first);
-    let full = |used| Refusal::CapacityExhausted { scope: CapacityScope::Tenant, used, limit: 1 };
+    let full = |used| capacity::full(CapacityScope::Tenant, used, 1);
     assert_eq!(opens.refused.pop(), Some((unwilling, full(1))));
     assert_eq!(opens.positions, BTreeMap::from([(one, 1), (short, 2), (two, 3)]));
     opens.step(Moment(9 * SECOND), RegistryEvent::Timeout);
@@ -202,7 +206,7 @@ fn g19_the_queue_is_settled() {
     let impatient = opens.open(impatient);
     let cancelled = opens.open(ask(1, "u"));
     let much = opens.open(ask(1, "v"));
-    let full = |scope, used, limit| Refusal::CapacityExhausted { scope, used, limit };
+    let full = |scope, used, limit| capacity::full(scope, used, limit);
     assert_eq!(opens.refused, [(much, full(CapacityScope::Queue, 3, 3))]);
     let unwilling = opens.open(Open { queue: None, ..ask(2, "t") });
     let other = opens.open(ask(2, "t"));
@@ -255,7 +259,7 @@ fn g6_profiles_and_users_have_limits_of_their_own() {
         |uid| Open { quota: Quota { profile: Some(profile.clone()), ..ask(1, "t").quota }, ..ask(uid, "t") };
     let [first, second] = [1, 2].map(|uid| opens.open(of(uid)));
     let refused = opens.open(Open { queue: None, ..of(3) });
-    let full = Refusal::CapacityExhausted { scope: CapacityScope::Profile, used: 2, limit: 2 };
+    let full = capacity::full(CapacityScope::Profile, 2, 2);
     assert_eq!(opens.refused, [(refused, full)]);
     let waits = opens.open(of(3));
     let plain = [1, 1, 3].map(|uid| opens.open(ask(uid, "t")));
@@ -274,15 +278,11 @@ fn g6_processes_are_kept_for_the_next_one() {
     let of = |uid, processes| Open { quota: Quota { processes, ..Quota::default() }, ..ask(uid, "t") };
     let huge = opens.open(of(1, 5));
     let scope = CapacityScope::SessionProcesses;
-    assert_eq!(
-        opens.refused,
-        [(huge, Refusal::CapacityExhausted { scope, used: 5, limit: 4 })],
-        "it never fits"
-    );
+    assert_eq!(opens.refused, [(huge, capacity::full(scope, 5, 4))], "it never fits");
     let small: Vec<u64> = (0..3).map(|_| opens.open(of(1, 1))).collect();
     let big = opens.open(of(2, 3));
     let later = opens.open(Open { queue: None, ..of(3, 1) });
-    let promised = Refusal::CapacityExhausted { scope: CapacityScope::Processes, used: 3, limit: 4 };
+    let promised = capacity::full(CapacityScope::Processes, 3, 4);
     assert_eq!(opens.refused.pop(), Some((later, promised)), "one is free, and promised");
     opens.end(small[0]);
     assert_eq!(opens.order(), small);
@@ -305,12 +305,12 @@ fn g6_some_slots_are_reserved_for_administrators() {
     let user = || Open { queue: None, ..ask(1, "t") };
     let begun: Vec<u64> = [admin(), user(), user()].into_iter().map(|open| opens.open(open)).collect();
     let refused = opens.open(user());
-    let full = Refusal::CapacityExhausted { scope: CapacityScope::Total, used: 2, limit: 2 };
+    let full = capacity::full(CapacityScope::Total, 2, 2);
     assert_eq!(opens.refused, [(refused, full)]);
     let second = opens.open(admin());
     assert_eq!(opens.order().len(), 4);
     let third = opens.open(admin());
-    let full = Refusal::CapacityExhausted { scope: CapacityScope::Total, used: 4, limit: 4 };
+    let full = capacity::full(CapacityScope::Total, 4, 4);
     assert_eq!(opens.refused.pop(), Some((third, full)));
     opens.end(begun[1]);
     assert_eq!(opens.order().len(), 4);

@@ -72,7 +72,8 @@ fn close(request: u64, key: KeyRef) -> RegistryEvent {
 }
 
 fn full(scope: CapacityScope, used: usize, limit: usize) -> Refusal {
-    Refusal::CapacityExhausted { scope, used, limit }
+    // Nothing is known of when a session ends here.
+    Refusal::CapacityExhausted { scope, used, limit, retry_after: Duration::from_secs(1) }
 }
 
 fn refused(effects: &[RegistryEffect]) -> Option<&Refusal> {

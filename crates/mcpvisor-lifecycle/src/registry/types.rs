@@ -1,11 +1,15 @@
 //! What the registry is told and what it tells.
 mod asked;
 
-pub use asked::{CloseOptions, Goal, IfClosing, IfOpen, Left, Open, Quota, RegistryConfig, Target, Urgency};
+pub use super::answers::{Answer, CapacityScope, Refusal};
+pub use asked::{
+    CloseOptions, Goal, IfClosing, IfOpen, Left, Lifetime, Open, Quota, RegistryConfig, Target, Urgency,
+};
 
-use crate::breaker::{Broken, SpecDigest};
+use crate::breaker::SpecDigest;
 use crate::session::{CloseReason, Ended};
 use crate::{KeyRef, Moment, RequestId, SessionId, Tenant};
+use std::time::Duration;
 
 /// What the registry is told.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -113,6 +117,18 @@ pub enum RegistryEvent {
         /// Which.
         session: SessionId,
     },
+    /// The answer to `Evict`, in the same step of the driver: this one was idle, and admits nothing any more.
+    Evicted {
+        /// The open.
+        request: RequestId,
+        /// Which makes room for it.
+        session: SessionId,
+    },
+    /// The other answer: none of them was idle for long enough.
+    NobodyIdle {
+        /// The open.
+        request: RequestId,
+    },
     /// Nothing of it is left, by proof. The last thing that a session says.
     SessionEnded {
         /// Which.
@@ -133,161 +149,6 @@ pub enum RegistryEvent {
     },
     /// The clock has reached `next_timeout()`.
     Timeout,
-}
-
-/// Why an open, or another request, is refused. The kinds are those of the control protocol.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// The daemon admits nothing more.
-    Draining,
-    /// The key is open, or promised to a parked open, and can't be joined.
-    SessionExists {
-        /// The one that holds the key.
-        session: SessionId,
-    },
-    /// The key is being torn down, and the open would not wait.
-    SessionClosing {
-        /// The one that is torn down.
-        session: SessionId,
-    },
-    /// The session was closed before what was waited for could be.
-    SessionClosed {
-        /// The one that was closed.
-        session: SessionId,
-    },
-    /// `session_failed` of a wait for ready; `start_failed` of an open. The driver has the details.
-    SessionFailed {
-        /// The one that failed.
-        session: SessionId,
-    },
-    /// The session that this open waited for failed by itself before it was ready.
-    StartFailed {
-        /// The one that failed.
-        session: SessionId,
-    },
-    /// The key is blocked by what could not be killed.
-    Quarantined {
-        /// The one that blocks it.
-        session: SessionId,
-    },
-    /// A limit is reached.
-    CapacityExhausted {
-        /// Which limit.
-        scope: CapacityScope,
-        /// How many sessions count against it.
-        used: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// No session holds the key of the parent that the open names.
-    ParentNotFound,
-    /// The parent that the open names is being torn down, or is quarantined.
-    ParentClosing {
-        /// The parent.
-        session: SessionId,
-    },
-    /// The parent is as deep in its tree as a session can be.
-    TooDeep {
-        /// How many sessions lie at most on the way from a tree's first one to its deepest, both included.
-        limit: usize,
-    },
-    /// The breaker of one of its servers is open. The driver has what failed last.
-    Broken(Broken),
-    /// The process that was to hold the session's lease ended before the session was admitted.
-    HolderEnded,
-    /// The request named a generation that is over.
-    StaleGeneration {
-        /// The generation that was named.
-        session: SessionId,
-    },
-    /// No session of that name is known.
-    NotFound,
-    /// `kill` of a session that is not quarantined.
-    NotQuarantined {
-        /// The one that was named.
-        session: SessionId,
-    },
-    /// The requester's patience ended first.
-    DeadlineExceeded {
-        /// The session that it waited on, where there was one.
-        session: Option<SessionId>,
-    },
-}
-
-/// Which limit a refusal speaks of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CapacityScope {
-    /// `max_sessions`.
-    Total,
-    /// `max_sessions_per_user`.
-    User,
-    /// `max_sessions_per_tenant`.
-    Tenant,
-    /// `max_sessions_per_profile`.
-    Profile,
-    /// `max_processes`.
-    Processes,
-    /// `max_processes_per_session`; `used` is what was asked for.
-    SessionProcesses,
-    /// `max_queued_per_user`.
-    Queue,
-}
-
-impl CapacityScope {
-    /// What it is called outside.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Total => "total",
-            Self::User => "user",
-            Self::Tenant => "tenant",
-            Self::Profile => "profile",
-            Self::Processes => "processes",
-            Self::SessionProcesses => "session_processes",
-            Self::Queue => "queue",
-        }
-    }
-}
-
-/// A good answer. The driver holds the certificates, by session.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Answer {
-    /// The open's session is ready (or, with `wait: false`, admitted). `created` tells the one that started
-    /// it from those that joined.
-    Opened {
-        /// The session.
-        session: SessionId,
-        /// Whether this open began it.
-        created: bool,
-    },
-    /// Ended, by proof: the certificate of this session.
-    Closed {
-        /// The session.
-        session: SessionId,
-    },
-    /// The teardown's budget ran out; the report lists what is left. A closer's, and a wait's for the end of a direct
-    /// session, whose client must not wait for the kernel (G39).
-    Quarantined {
-        /// The session.
-        session: SessionId,
-    },
-    /// `--no-wait`: the teardown has begun.
-    Stopping {
-        /// The session.
-        session: SessionId,
-    },
-    /// A wait's goal is reached.
-    Reached {
-        /// The session.
-        session: SessionId,
-        /// What was waited for.
-        goal: Goal,
-    },
-    /// A wait's deadline came first.
-    NotYet {
-        /// The session.
-        session: SessionId,
-    },
 }
 
 /// What the driver must do.
@@ -339,6 +200,16 @@ pub enum RegistryEffect {
     RetireGate {
         /// The session.
         session: SessionId,
+    },
+    /// Of these sessions, look at the gate of the one that is idle for longest, and close it in the same atomic step if nobody uses the session and
+    /// that is so for at least this long; else look at the next. Then tell `Evicted`, or `NobodyIdle`, before any other event.
+    Evict {
+        /// The open that wants the place of one of them.
+        request: RequestId,
+        /// Those that may make room.
+        among: Vec<SessionId>,
+        /// For how long at least it was idle.
+        idle: Duration,
     },
     /// The session is not idle.
     StayOpen {

@@ -1,5 +1,5 @@
 //! The way of an open through the queue: in where there is no room, out where there is, or where its time is over.
-use super::capacity::Claim;
+use super::capacity::{Claim, full};
 use super::types::{CapacityScope, Open, Queued, Refusal, RegistryEffect};
 use super::{Effects, Registry};
 use crate::{Moment, RequestId, Uid};
@@ -9,7 +9,7 @@ impl Registry {
     pub(super) fn no_room(&mut self, now: Moment, open: Open, refusal: Refusal, out: &mut Effects) {
         let Refusal::CapacityExhausted { scope, limit: limit @ 1.., .. } = refusal else {
             // No end of any session makes room for it.
-            return out.refuse(open.request, refusal);
+            return self.refuse_full(now, &open, refusal, out);
         };
         let never = match scope {
             CapacityScope::SessionProcesses => true,
@@ -17,12 +17,12 @@ impl Registry {
             _ => false,
         };
         let Some(until) = open.queue.filter(|until| *until > now && !never) else {
-            return out.refuse(open.request, refusal);
+            return self.refuse_full(now, &open, refusal, out);
         };
         let (used, limit) = (self.queue.of(open.key.uid), self.config.max_queued_per_user);
         if used >= limit {
-            let full = Refusal::CapacityExhausted { scope: CapacityScope::Queue, used, limit };
-            return out.refuse(open.request, full);
+            let full = full(CapacityScope::Queue, used, limit);
+            return self.refuse_full(now, &open, full, out);
         }
         let until = open.deadline.map_or(until, |deadline| deadline.min(until));
         self.queue.push(open, until);
@@ -74,14 +74,14 @@ impl Registry {
                 Err(refusal) => refusal,
                 Ok(()) => self.processes_are_promised(),
             };
-            out.refuse(open.request, refusal);
+            self.refuse_full(now, &open, refusal, out);
         }
     }
 
     /// What an open is told that would take what another one waits for.
     pub(super) fn processes_are_promised(&self) -> Refusal {
         let (used, limit) = (self.usage.processes(), self.config.max_processes);
-        Refusal::CapacityExhausted { scope: CapacityScope::Processes, used, limit }
+        full(CapacityScope::Processes, used, limit)
     }
 
     /// Nobody gets a slot any more.

@@ -16,6 +16,8 @@ pub enum CloseReason {
     LeaseEnded,
     /// Nobody used it for too long.
     Idle,
+    /// Nobody used it, and another session of its user needed its slot.
+    Evicted,
     /// Its time to live is over.
     Ttl,
     /// The session that it was opened below is closed.

@@ -33,8 +33,10 @@ impl World {
                 if !self.closing.insert(session) {
                     return Err(format!("G15: {session:?} is closed twice"));
                 }
-                if reason == CloseReason::Idle {
-                    checks::idle(self, session)?;
+                match reason {
+                    CloseReason::Idle => checks::idle(self, session)?,
+                    CloseReason::Evicted => checks::evicted(self, session)?,
+                    _ => {}
                 }
                 tell(self, session, SessionEvent::Close { reason, options });
             }
@@ -46,6 +48,20 @@ impl World {
                     self.tell_registry(&RegistryEvent::GateRetired { session })?;
                 } else {
                     tell(self, session, SessionEvent::StayOpen);
+                }
+            }
+            RegistryEffect::Evict { request, among, .. } => {
+                let unused = |id: &SessionId| {
+                    let actor = &self.sessions[id];
+                    actor.gate_open && actor.calls.is_empty()
+                };
+                let idle = among.into_iter().filter(unused).min_by_key(|id| self.sessions[id].last);
+                match idle {
+                    Some(session) => {
+                        self.actor(session).gate_open = false;
+                        self.tell_registry(&RegistryEvent::Evicted { request, session })?;
+                    }
+                    None => self.tell_registry(&RegistryEvent::NobodyIdle { request })?,
                 }
             }
             RegistryEffect::Revoke { session } => {

@@ -93,6 +93,19 @@ pub(crate) fn idle(world: &World, id: SessionId) -> Result<(), String> {
     Ok(())
 }
 
+/// Before a session is closed to make room.
+pub(crate) fn evicted(world: &World, id: SessionId) -> Result<(), String> {
+    let actor = &world.sessions[&id];
+    if actor.gate_open || !actor.calls.is_empty() {
+        return Err(format!(
+            "G32: {id:?} makes room with {} calls, gate open: {}",
+            actor.calls.len(),
+            actor.gate_open
+        ));
+    }
+    Ok(())
+}
+
 /// A live session watches its idleness, by one timer.
 fn idleness(world: &World) -> Result<(), String> {
     for (id, _, phase) in world.registry.sessions(None) {

@@ -8,6 +8,7 @@ use super::b_closing::{
 use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
 use super::d_direct::{hang_up, shim_of_an_immortal};
 use super::d_live::{add_against_close, cancelled_add, cancelled_late, restart_against};
+use super::e_evict::{call_at_the_eviction, reopen_at_the_eviction};
 use super::e_idle::{call_at_the_decision, open_at_the_decision};
 use super::e_park::calls_of_a_parked_session;
 use super::e_trees::close_a_tree;
@@ -33,11 +34,13 @@ const HELD_BY_THE_MODEL: [Bug; 10] = [
 ];
 
 /// Of what the histories have nothing, or too little (calls in the short while of a parking, cancels of an add under way).
-const NOT_IN_HISTORIES: [Bug; 5] = [
+const NOT_IN_HISTORIES: [Bug; 7] = [
     Bug::G29BusyIsSick,
     Bug::G19WakeIsForgotten,
     Bug::G26CancelIsForgotten,
     Bug::G26AnswerOnItsWayIsForgotten,
+    Bug::G6EvictedSlotIsTakenAtOnce,
+    Bug::G32EvictionDoesNotLook,
     Bug::G41RevocationLosesAgainstAClose,
 ];
 
@@ -70,6 +73,8 @@ fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
         Bug::G33IdleTimerIsLost => call_at_the_decision(seed).map(drop),
         Bug::G34ExitBeatsHangUp => hang_up(POLITE, seed).map(drop),
         Bug::G39WaitOutlastsQuarantine => shim_of_an_immortal(seed).map(drop),
+        Bug::G6EvictedSlotIsTakenAtOnce => reopen_at_the_eviction(seed).map(drop),
+        Bug::G32EvictionDoesNotLook => call_at_the_eviction(seed).map(drop),
         Bug::G41RevocationLosesAgainstAClose | Bug::G41TokenOutlivesItsGeneration => {
             detach_against(Other::Close, POLITE, seed).map(drop)
         }
@@ -127,6 +132,8 @@ controls! {
     control_g29_health: G29BusyIsSick,
     control_g34: G34ExitBeatsHangUp,
     control_g39: G39WaitOutlastsQuarantine,
+    control_g6_eviction: G6EvictedSlotIsTakenAtOnce,
+    control_g32_eviction: G32EvictionDoesNotLook,
     control_g41: G41RevocationLosesAgainstAClose,
     control_g41_generation: G41TokenOutlivesItsGeneration,
 }

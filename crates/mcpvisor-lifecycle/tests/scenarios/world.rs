@@ -206,6 +206,13 @@ impl World {
         }
     }
 
+    /// An open that finds no room may take the place of a session that nobody uses.
+    pub(crate) fn with_eviction(mut self) -> Self {
+        let config = RegistryConfig { evict_after: Some(Duration::ZERO), ..registry(self.limit) };
+        let _ = self.registry.step(self.now, RegistryEvent::Reconfigure(config));
+        self
+    }
+
     /// The sessions of a key run these programs, and no longer one polite one.
     pub(crate) fn with(mut self, key: &'static str, programs: &[Program]) -> Self {
         self.programs.insert(key, programs.to_vec());

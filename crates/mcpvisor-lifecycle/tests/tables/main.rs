@@ -7,6 +7,7 @@
 mod breaker;
 mod changes;
 mod credential;
+mod eviction;
 mod parse;
 mod registry;
 mod registry_setup;

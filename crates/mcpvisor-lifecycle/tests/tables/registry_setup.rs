@@ -139,6 +139,7 @@ pub(crate) fn effect(effect: &RegistryEffect) -> String {
         RegistryEffect::Close { reason, options, .. } if options.now => format!("Close({reason:?}, now)"),
         RegistryEffect::Close { reason, .. } => format!("Close({reason:?})"),
         RegistryEffect::RetireGate { .. } => "RetireGate".to_owned(),
+        RegistryEffect::Evict { .. } => "Evict".to_owned(),
         RegistryEffect::Revoke { .. } => "Revoke".to_owned(),
         RegistryEffect::StayOpen { .. } => "StayOpen".to_owned(),
         RegistryEffect::AwaitChildren { .. } => "AwaitChildren".to_owned(),

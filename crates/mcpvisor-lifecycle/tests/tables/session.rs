@@ -113,11 +113,12 @@ fn the_sessions_states_are_told_as_the_table_says() {
     assert_eq!(seen.len() + 1, rows.len());
 }
 
-const REASONS: [CloseReason; 12] = [
+const REASONS: [CloseReason; 13] = [
     CloseReason::Requested,
     CloseReason::Shutdown,
     CloseReason::LeaseEnded,
     CloseReason::Idle,
+    CloseReason::Evicted,
     CloseReason::Ttl,
     CloseReason::ParentClosed,
     CloseReason::StartFailed,

@@ -1,7 +1,7 @@
 //! What is to be opened.
 use super::token::Secret;
 use crate::events::EventLimits;
-use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, Quota, RegistryConfig};
+use mcpvisor_lifecycle::registry::{IfClosing, IfOpen, Lifetime, Quota, RegistryConfig};
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
 use mcpvisor_lifecycle::session::Limits;
 use mcpvisor_lifecycle::{KeyRef, ProfileName, ServerName, SessionKey, Tenant, Uid};
@@ -252,7 +252,18 @@ impl OpenRequest {
     /// What it takes from the limits besides slots.
     pub(crate) fn quota(&self) -> Quota {
         let (profile, processes) = (self.profile.clone(), self.servers.len());
-        Quota { profile, processes, administrator: self.administrator }
+        let ladder = |server: &ServerSpec| {
+            let stop_command = server.stop_command.as_ref().map_or(Duration::ZERO, |command| command.timeout);
+            let rungs = [server.stdin_grace, server.term_grace, stop_command, server.kill_wait];
+            rungs.into_iter().fold(Duration::ZERO, Duration::saturating_add)
+        };
+        let longest = self.servers.iter().map(ladder).max().unwrap_or_default();
+        let lifetime = Lifetime {
+            idle: self.limits.idle.map(|limit| limit.idle),
+            ttl: self.limits.ttl,
+            teardown: self.drain.saturating_add(longest),
+        };
+        Quota { profile, processes, administrator: self.administrator, lifetime }
     }
 
     /// Its client's streams are relayed to the one server from its birth.

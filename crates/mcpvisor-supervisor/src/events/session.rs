@@ -180,9 +180,13 @@ impl Refused {
             | Refusal::NotQuarantined { .. } => return None,
         };
         let mut data = vec![("error", error.into())];
-        if let Refusal::CapacityExhausted { scope, used, limit } = refusal {
-            let scope = scope.as_str();
-            data.extend([("scope", scope.into()), ("used", (*used).into()), ("limit", (*limit).into())]);
+        if let Refusal::CapacityExhausted { scope, used, limit, retry_after } = refusal {
+            data.extend([
+                ("scope", scope.as_str().into()),
+                ("used", (*used).into()),
+                ("limit", (*limit).into()),
+                ("retry_after_ms", (*retry_after).into()),
+            ]);
         }
         Some(Self { data })
     }

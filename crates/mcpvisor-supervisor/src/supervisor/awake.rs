@@ -49,7 +49,8 @@ async fn through<T>(record: &SessionRecord, pass: impl Fn(&Gate) -> Result<T, Sh
             Ok(passed) => return Ok(passed),
             Err(Shut::Closed) => return Err(Failure::SessionClosing { session: record.id }),
             Err(Shut::Refused) => return Err(not_started(record)),
-            Err(Shut::Parked) => {}
+            // Who waits for it uses it: it is not the one to make room.
+            Err(Shut::Parked) => record.gate.touch(),
         }
         waits.get_or_insert_with(|| record.gate.wait());
         let actor = record.live().actor.clone();

@@ -8,9 +8,6 @@ use mcpvisor_lifecycle::registry::Refusal;
 use mcpvisor_mcp::peer::turns::Load;
 use std::time::Duration;
 
-/// When to try again after a refusal for lack of capacity: about as long as a polite teardown takes.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
 /// How much of a server's stderr goes with the failure of a call, in bytes.
 pub(super) const CALL_TAIL: usize = 2048;
 
@@ -46,9 +43,8 @@ pub(super) fn failure(refusal: &Refusal, record: Option<&SessionRecord>) -> Fail
             Failure::BreakerOpen { server, trying: broken.trying, retry_after: broken.retry_after, failure }
         }
         Refusal::Quarantined { session } => Failure::Quarantined { session },
-        Refusal::CapacityExhausted { scope, used, limit } => {
-            let scope = scope.as_str();
-            Failure::CapacityExhausted { scope, used, limit, retry_after: RETRY_AFTER }
+        Refusal::CapacityExhausted { scope, used, limit, retry_after } => {
+            Failure::CapacityExhausted { scope: scope.as_str(), used, limit, retry_after }
         }
         Refusal::ParentNotFound => Failure::ParentNotFound,
         Refusal::ParentClosing { session } => Failure::ParentClosing { session },

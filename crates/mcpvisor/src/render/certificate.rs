@@ -85,6 +85,7 @@ fn because(reason: CloseReason) -> &'static str {
         CloseReason::Shutdown => "the daemon was told to end",
         CloseReason::LeaseEnded => "the one that held it is gone",
         CloseReason::Idle => "nobody used it",
+        CloseReason::Evicted => "nobody used it, and another session needed its slot",
         CloseReason::Ttl => "its time was up",
         CloseReason::ParentClosed => "its parent was closed",
         CloseReason::StartFailed => "a required server could not be started",

@@ -21,6 +21,8 @@ pub(crate) const DAEMON: Kind = Kind {
         "max_processes",
         "max_processes_per_session",
         "max_queued_per_user",
+        "when_full",
+        "evict_after",
         "max_line",
         "max_input",
         "max_input_per_user",

@@ -5,7 +5,7 @@ use super::problem::{Problem, place};
 use super::walk::{Item, Section, Walk};
 use super::{
     Breaker, BreakerOf, Config, Containment, Daemon, HEALTH_MISSES, HEALTH_TIMEOUT, Profile, Replace,
-    RestartPolicy, Server, Template, Timeouts,
+    RestartPolicy, Server, Template, Timeouts, WhenFull,
 };
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
@@ -100,6 +100,8 @@ fn daemon(section: &Section<'_>) -> Daemon {
     set(&mut daemon.reserved_for_administrators, reserved);
     let queued = section.get("max_queued_per_user").and_then(|item| item.count(0..=MOST_SESSIONS));
     set(&mut daemon.max_queued_per_user, queued);
+    set(&mut daemon.when_full, section.get("when_full").and_then(|item| item.word(&WhenFull::WORDS)));
+    set(&mut daemon.evict_after, section.get("evict_after").and_then(|item| item.duration()));
     set(&mut daemon.max_processes, count("max_processes"));
     set(&mut daemon.max_processes_per_session, count("max_processes_per_session"));
     let line = section.get("max_line").and_then(|item| item.size(4096..=1 << 30));

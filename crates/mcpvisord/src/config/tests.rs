@@ -26,6 +26,8 @@ reserved_for_administrators = 4
 max_processes = 70
 max_processes_per_session = 6
 max_queued_per_user = 50
+when_full = "evict"
+evict_after = "20s"
 max_line = "1M"
 max_input = "3M"
 max_input_per_user = "2M"
@@ -95,6 +97,8 @@ command = "log"
             max_processes: 70,
             max_processes_per_session: 6,
             max_queued_per_user: 50,
+            when_full: WhenFull::Evict,
+            evict_after: Duration::from_secs(20),
             max_line: 1 << 20,
             max_input: 3 << 20,
             max_input_per_user: 2 << 20,

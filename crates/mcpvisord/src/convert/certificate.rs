@@ -142,6 +142,7 @@ pub(super) fn reason(reason: CloseReason) -> results::CloseReason {
         CloseReason::Shutdown => results::CloseReason::Shutdown,
         CloseReason::LeaseEnded => results::CloseReason::LeaseEnded,
         CloseReason::Idle => results::CloseReason::Idle,
+        CloseReason::Evicted => results::CloseReason::Evicted,
         CloseReason::Ttl => results::CloseReason::Ttl,
         CloseReason::ParentClosed => results::CloseReason::ParentClosed,
         CloseReason::StartFailed => results::CloseReason::StartFailed,

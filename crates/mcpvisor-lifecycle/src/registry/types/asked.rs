@@ -23,6 +23,9 @@ pub struct RegistryConfig {
     pub max_processes_per_session: usize,
     /// Most opens of one uid that wait for a slot.
     pub max_queued_per_user: usize,
+    /// Where there is no room, an open may take the place of a session of its own user that was idle for so long, the one that was longest;
+    /// none: it may not.
+    pub evict_after: Option<Duration>,
     /// How many ended sessions are remembered for `wait` and `close KEY@GEN`, in total.
     pub tombstones: usize,
     /// For how long they are.
@@ -42,6 +45,7 @@ impl Default for RegistryConfig {
             max_processes: 10_000,
             max_processes_per_session: 100,
             max_queued_per_user: 100,
+            evict_after: None,
             tombstones: 1000,
             tombstone_age: Duration::from_secs(3600),
             breaker: crate::BreakerConfig::default(),
@@ -58,6 +62,19 @@ pub struct Quota {
     pub processes: usize,
     /// An administrator opens it.
     pub administrator: bool,
+    /// How long it holds all that.
+    pub lifetime: Lifetime,
+}
+
+/// What is known from the first on of how long a session lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Lifetime {
+    /// It is closed when it was idle for so long; none: never, and it makes room for nobody either.
+    pub idle: Option<Duration>,
+    /// It is closed so long after its admission.
+    pub ttl: Option<Duration>,
+    /// How long its teardown takes at most, before it is quarantined; zero: not known.
+    pub teardown: Duration,
 }
 
 /// What to do where the key is being torn down.
