@@ -64,6 +64,15 @@ on_both! {
         eventually("the queue", SOON, || waiting(&look) == ["last"]);
         look.call("daemon/drain", &json!({})).expect("it drains");
         assert_eq!(kind(&last.wait(SOON).expect_err("nothing is admitted any more")), "draining");
+        // Each came into the queue once, and left it once.
+        let all = look.call("event/subscribe", &json!({"since": 1, "follow": false})).expect("events");
+        let of = |key: &str| -> Vec<String> {
+            let of_key = all["events"].as_array().into_iter().flatten().filter(|event| event["key"] == key);
+            of_key.filter_map(|event| event["kind"].as_str()).take(3).map(str::to_owned).collect()
+        };
+        assert_eq!(of("quiet"), ["capacity.queued", "capacity.admitted", "session.starting"]);
+        assert_eq!(of("f1"), ["capacity.queued", "capacity.left"], "it was cancelled");
+        assert_eq!(of("last"), ["capacity.queued", "capacity.left", "session.refused"]);
         assert_closed(&close(&daemon, "quiet"), containment);
         drop((flooding, quiet, look));
         daemon.finish();

@@ -82,7 +82,7 @@ impl World {
                 // No client's end is its session's here.
                 RegistryEffect::Revoke { .. } => {}
                 // Nobody waits for a slot here.
-                RegistryEffect::Queued { .. } => {}
+                RegistryEffect::Queued { .. } | RegistryEffect::LeftQueue { .. } => {}
                 RegistryEffect::Finished { leftovers } => self.finish(context, leftovers)?,
             }
         }

@@ -15,7 +15,7 @@ mod tests;
 
 pub use field::{Field, Fields};
 pub use kind::EventKind;
-pub(crate) use session::Refused;
+pub(crate) use session::{InQueue, Refused};
 pub(crate) use stream::Wanted;
 pub use stream::{EventStream, Told};
 

@@ -2,7 +2,7 @@
 use crate::api::OpenRequest;
 use crate::clock::Alarm;
 use crate::core::{Core, count};
-use crate::events::{EventKind, Refused};
+use crate::events::{EventKind, InQueue, Refused};
 use crate::gate::Seen;
 use crate::lost;
 use crate::record::SessionRecord;
@@ -93,6 +93,8 @@ pub(crate) struct Driver {
     /// What is to be opened, until it is started, joined or refused.
     opens: HashMap<RequestId, Box<OpenRequest>>,
     actors: HashMap<ActorId, SessionId>,
+    /// What waits for a slot.
+    queued: HashMap<RequestId, InQueue>,
     /// The processes that are to hold the leases of what is to be opened.
     holders: HashMap<RequestId, HolderWatch>,
 }
@@ -127,6 +129,7 @@ impl Actor for RegistryActor {
             alarm: Alarm::default(),
             replies: HashMap::new(),
             opens: HashMap::new(),
+            queued: HashMap::new(),
             holders: HashMap::new(),
             actors: HashMap::new(),
         };
@@ -251,8 +254,17 @@ impl Driver {
                 }
             }
             RegistryEffect::Queued { request, position } => {
-                if let Some(told) = self.opens.get(&request).and_then(|open| open.position.as_ref()) {
-                    told.send_replace(position);
+                if let Some(open) = self.opens.get(&request) {
+                    if let Some(told) = &open.position {
+                        told.send_replace(position);
+                    }
+                    let events = &self.core.events;
+                    self.queued.entry(request).or_insert_with(|| InQueue::begin(events, open, position));
+                }
+            }
+            RegistryEffect::LeftQueue { request, admitted } => {
+                if let Some(queued) = self.queued.remove(&request) {
+                    queued.leave(&self.core.events, admitted);
                 }
             }
             RegistryEffect::Reply { request, result } => self.reply(request, result),

@@ -229,7 +229,7 @@ impl Registry {
     pub(super) fn cancel(&mut self, request: RequestId, out: &mut Effects) {
         match self.pending.remove(request) {
             Some(waiting) => self.leave(request, waiting, out),
-            None if self.queue.remove(request).is_some() => {}
+            None if self.unqueue(request, out).is_some() => {}
             None => self.leave_late(request, out),
         }
     }
@@ -237,7 +237,7 @@ impl Registry {
     /// Nothing is admitted that would be closed at once. What was admitted before loses its lease, unless it is another's.
     pub(super) fn holder_ended(&mut self, request: RequestId, out: &mut Effects) {
         let parked = matches!(self.pending.role(request), Some(Role::Parked | Role::Heir));
-        if self.queue.remove(request).is_some() {
+        if self.unqueue(request, out).is_some() {
             out.refuse(request, Refusal::HolderEnded);
         } else if parked && let Some(waiting) = self.pending.remove(request) {
             out.refuse(request, Refusal::HolderEnded);

@@ -343,3 +343,27 @@ fn g20_a_flood_of_ends_pushes_out_its_owners_own() {
     assert_eq!(forgotten.len(), 4, "{forgotten:?}");
     assert_eq!(opens.registry.next_timeout(), None);
 }
+
+/// Each one that waits is told of once when it leaves, with a slot or without, whatever makes it leave.
+#[test]
+fn g38_each_leaves_the_queue_once() {
+    let left = |effects: Vec<RegistryEffect>| -> Vec<(u64, bool)> {
+        let of = |effect| match effect {
+            RegistryEffect::LeftQueue { request, admitted } => Some((request.0, admitted)),
+            _ => None,
+        };
+        effects.into_iter().filter_map(of).collect()
+    };
+    let mut opens = Opens::new(config(1));
+    let first = opens.open(ask(1, "t"));
+    let waits: Vec<u64> = (0..4).map(|_| opens.open(ask(1, "t"))).collect();
+    assert_eq!(opens.positions.len(), 4);
+    let mut step = |now, event| left(opens.registry.step(now, event));
+    assert_eq!(step(NOW, RegistryEvent::Cancel { request: RequestId(waits[0]) }), [(waits[0], false)]);
+    assert_eq!(step(NOW, RegistryEvent::HolderEnded { request: RequestId(waits[1]) }), [(waits[1], false)]);
+    let session = SessionId { uid: Uid(1), generation: Generation(first) };
+    let ended = RegistryEvent::SessionEnded { session, ended: Ended::Closed };
+    assert_eq!(step(NOW, ended), [(waits[2], true)]);
+    assert_eq!(step(Moment(60 * SECOND), RegistryEvent::Timeout), [(waits[3], false)]);
+    assert_eq!(step(Moment(60 * SECOND), RegistryEvent::Fence), []);
+}

@@ -170,6 +170,13 @@ pub enum RegistryEffect {
         /// Its place among all that wait, in the order of their turns; the first is 1.
         position: usize,
     },
+    /// The open waits for no slot any more: once after `Queued`.
+    LeftQueue {
+        /// The open.
+        request: RequestId,
+        /// It was its turn, and there was room: what comes of it is told as of any other open. Else it was refused or cancelled.
+        admitted: bool,
+    },
     /// Tear the session down. At most once per session.
     Close {
         /// The session.

@@ -28,11 +28,19 @@ impl Registry {
         self.queue.push(open, until);
     }
 
+    /// One leaves without a slot.
+    pub(super) fn unqueue(&mut self, request: RequestId, out: &mut Effects) -> Option<Open> {
+        let open = self.queue.remove(request)?;
+        out.push(RegistryEffect::LeftQueue { request, admitted: false });
+        Some(open)
+    }
+
     /// Gives slots to those that wait, each in its turn, for as long as one fits.
     pub(super) fn serve_queue(&mut self, now: Moment, out: &mut Effects) {
         self.queue.blocked = false;
         while let Some(request) = self.next_that_fits(now, out) {
             if let Some(open) = self.queue.serve(request) {
+                out.push(RegistryEffect::LeftQueue { request, admitted: true });
                 self.open(now, open, out);
             }
         }
@@ -50,7 +58,7 @@ impl Registry {
                 }
                 Err(Refusal::CapacityExhausted { .. }) => {}
                 Err(refusal) => {
-                    self.queue.remove(request);
+                    self.unqueue(request, out);
                     out.refuse(request, refusal);
                 }
             }
@@ -67,7 +75,7 @@ impl Registry {
 
     /// Refuses those whose time in the queue is over.
     pub(super) fn expire_queue(&mut self, now: Moment, out: &mut Effects) {
-        while let Some(open) = self.queue.due(now).and_then(|request| self.queue.remove(request)) {
+        while let Some(open) = self.queue.due(now).and_then(|request| self.unqueue(request, out)) {
             let late = open.deadline.is_some_and(|deadline| deadline <= now);
             let refusal = match self.usage.room(&self.config, &Claim::of(&open)) {
                 _ if late => Refusal::DeadlineExceeded { session: None },
@@ -87,7 +95,7 @@ impl Registry {
     /// Nobody gets a slot any more.
     pub(super) fn refuse_queue(&mut self, refusal: &Refusal, out: &mut Effects) {
         for request in self.queue.order() {
-            self.queue.remove(request);
+            self.unqueue(request, out);
             out.refuse(request, refusal.clone());
         }
     }

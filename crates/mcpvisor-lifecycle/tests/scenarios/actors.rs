@@ -89,7 +89,7 @@ impl World {
             }
             RegistryEffect::Forget { .. } | RegistryEffect::Breaker { .. } => {}
             // Nobody waits for a slot here.
-            RegistryEffect::Queued { .. } => {}
+            RegistryEffect::Queued { .. } | RegistryEffect::LeftQueue { .. } => {}
             RegistryEffect::Finished { leftovers } => {
                 self.finished_at = Some(self.now);
                 if self.finished.replace(leftovers).is_some() {

@@ -139,6 +139,7 @@ pub(crate) fn effect(effect: &RegistryEffect) -> String {
         RegistryEffect::Close { reason, options, .. } if options.now => format!("Close({reason:?}, now)"),
         RegistryEffect::Close { reason, .. } => format!("Close({reason:?})"),
         RegistryEffect::RetireGate { .. } => "RetireGate".to_owned(),
+        RegistryEffect::LeftQueue { admitted, .. } => format!("LeftQueue({admitted})"),
         RegistryEffect::Evict { .. } => "Evict".to_owned(),
         RegistryEffect::Revoke { .. } => "Revoke".to_owned(),
         RegistryEffect::StayOpen { .. } => "StayOpen".to_owned(),

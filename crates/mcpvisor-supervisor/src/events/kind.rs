@@ -39,6 +39,12 @@ kinds! {
     SessionFailed = "session.failed",
     /// An open was refused, and left no trace but this.
     SessionRefused = "session.refused",
+    /// An open for which there is no room has begun to wait for a slot.
+    CapacityQueued = "capacity.queued",
+    /// One that waited has its turn, and there is room.
+    CapacityAdmitted = "capacity.admitted",
+    /// One that waited does so no more, and got no slot.
+    CapacityLeft = "capacity.left",
     /// A server is being launched.
     ServerStarting = "server.starting",
     /// A server can be used.

@@ -1,12 +1,13 @@
 //! What is told of a session and its servers, from the records.
 use super::{Event, EventKind, Field, Fields, Subject};
-use crate::api::{Certificate, ServerCertificate, StartFailure};
+use crate::api::{Certificate, OpenRequest, ServerCertificate, StartFailure};
 use crate::record::{ServerRecord, SessionRecord};
 use mcpvisor_lifecycle::KeyRef;
 use mcpvisor_lifecycle::registry::Refusal;
 use mcpvisor_lifecycle::server::ServerState;
 use mcpvisor_lifecycle::session::SessionState;
 use std::sync::Arc;
+use std::time::Instant;
 
 impl SessionRecord {
     /// Publishes an event of this session, or of one of its servers.
@@ -194,5 +195,32 @@ impl Refused {
     pub(crate) fn publish(self, events: &super::Events, key: &KeyRef) {
         let subject = Subject { key: Some(key.key.clone()), ..Subject::default() };
         events.publish(key.uid, EventKind::SessionRefused, subject, self.data);
+    }
+}
+
+/// An open that waits for a slot.
+pub(crate) struct InQueue {
+    key: KeyRef,
+    since: Instant,
+}
+
+impl InQueue {
+    /// It begins to.
+    pub(crate) fn begin(events: &super::Events, open: &OpenRequest, position: usize) -> Self {
+        let queued = Self { key: open.key.clone(), since: Instant::now() };
+        let data = vec![("position", position.into()), ("tenant", open.tenant.as_ref().into())];
+        queued.publish(events, EventKind::CapacityQueued, data);
+        queued
+    }
+
+    /// It has its slot, or waits for none any more.
+    pub(crate) fn leave(self, events: &super::Events, admitted: bool) {
+        let kind = if admitted { EventKind::CapacityAdmitted } else { EventKind::CapacityLeft };
+        self.publish(events, kind, vec![("waited_ms", self.since.elapsed().into())]);
+    }
+
+    fn publish(&self, events: &super::Events, kind: EventKind, data: Fields) {
+        let subject = Subject { key: Some(self.key.key.clone()), ..Subject::default() };
+        events.publish(self.key.uid, kind, subject, data);
     }
 }
