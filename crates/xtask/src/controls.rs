@@ -27,7 +27,7 @@ const IN_THE_DAEMON: [(&str, &str); 15] = [
     ("G20WaitSaysClosedEarly", "lifecycle::g20_wait_has_three_answers::cgroup"),
     ("G21ParentDoesNotWait", "trees::g21_c6_a_tree_is_closed_from_its_leaves::cgroup"),
     ("G22ReadyAfterClose", "guards::g22_a_session_that_is_ready_after_its_close"),
-    ("G6EvictedSlotIsTakenAtOnce", "capacity::g32_evictions_race_calls::cgroup"),
+    ("G6EvictedSlotIsTakenAtOnce", "capacity::g6_an_eviction_makes_room::cgroup"),
     ("G32EvictionDoesNotLook", "capacity::g32_evictions_race_calls::cgroup"),
     ("G41RevocationLosesAgainstAClose", "tokens::g41_b5_a_detach_that_loses::cgroup"),
     ("G41TokenOutlivesItsGeneration", "tokens::g41_a_token_is_of_one_generation::cgroup"),
