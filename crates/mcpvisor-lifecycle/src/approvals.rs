@@ -3,6 +3,7 @@
 //! A held call ends by the first of these: it is approved or denied, its time is over, its caller gives up, its server is removed or does not
 //! run any more, its session is being closed. What comes later changes nothing, and is told what came first. There is no time in here: who holds a call says when its time is over.
 use crate::ServerName;
+use crate::seeded::{Bug, Seeded};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The most calls of one session that are held at once.
@@ -76,16 +77,25 @@ pub struct Approvals {
     held: BTreeMap<HoldNumber, ServerName>,
     decided: VecDeque<(HoldNumber, Verdict)>,
     closed: bool,
+    seeded: Seeded,
 }
 
 impl Approvals {
+    /// The same with one guard taken out.
+    #[cfg(feature = "seeded-bugs")]
+    #[must_use]
+    pub fn with_bug(mut self, bug: Bug) -> Self {
+        self.seeded.bug = Some(bug);
+        self
+    }
+
     /// Holds a call for a server. `there` is false of one that is removed or has ended for good by now: [`Approvals::server_gone`] comes after that,
     /// and perhaps before this.
     ///
     /// # Errors
     /// Once the session is being closed, where the server is not there, and where too many are held.
     pub fn hold(&mut self, server: &ServerName, there: bool) -> Result<HoldNumber, NotHeld> {
-        if self.closed {
+        if self.closed && !self.seeded.has(Bug::G19HeldBehindTheClose) {
             return Err(NotHeld::Closed);
         }
         if !there {
@@ -107,6 +117,7 @@ impl Approvals {
             return Decided::Now;
         }
         match self.decided.iter().find(|(known, _)| *known == number) {
+            Some(_) if self.seeded.has(Bug::G19DecidedTwice) => Decided::Now,
             Some((_, first)) => Decided::Before(*first),
             None => Decided::Unknown,
         }

@@ -86,6 +86,42 @@ pub enum Bug {
     G41TokenOutlivesItsGeneration,
     /// A registry that takes over leaves keys free of what is still there.
     G36RecoveryForgetsTheBarrier,
+    /// A session that wakes is started once more for whoever comes meanwhile.
+    G2WokenTwice,
+    /// A slot that is free goes to two of those that wait for one.
+    G6OneSlotForTwo,
+    /// Who was given a slot keeps the turn.
+    G6FloodKeepsItsTurn,
+    /// Nobody notes that a session is in use, so that an opener that gives up late takes it away.
+    G7UseIsForgotten,
+    /// A drain that is over leaves calls without an answer.
+    G11CallsAreNotSettled,
+    /// A stop command runs again where its server had to be killed after it.
+    G15StopCommandRunsTwice,
+    /// A server is over while its stop command runs.
+    G15StopCommandIsLeft,
+    /// An open whose wait for a slot is over gets no answer.
+    G19QueuedOpenIsForgotten,
+    /// A call is held for a person although the session is being closed.
+    G19HeldBehindTheClose,
+    /// A held call can be decided again.
+    G19DecidedTwice,
+    /// A server that could not be started is added all the same.
+    G26FailedAddStays,
+    /// A remove is answered before anything was ended.
+    G26RemoveIsToldEarly,
+    /// A server is said to have made room when it is told to stop.
+    G29YieldIsToldEarly,
+    /// A server that had made room is started again beside what was put in its place and can't be killed.
+    G29ReplacementIsForgotten,
+    /// A breaker that lets one session try lets all of them.
+    G29TrialsAreMany,
+    /// An open that waited for its key is not stopped by a breaker.
+    G29ParkedOpenPassesTheBreaker,
+    /// A session goes on when the process that holds its lease has ended.
+    G34HolderIsForgotten,
+    /// An open that waits for its key goes on when the process that was to hold its lease has ended.
+    G34ParkedOutlivesItsHolder,
 }
 
 /// A guard of the memory of request ids that can be taken out; all serve G24.
@@ -103,7 +139,7 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 57] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -143,6 +179,24 @@ impl Bug {
         Self::G41RevocationLosesAgainstAClose,
         Self::G41TokenOutlivesItsGeneration,
         Self::G36RecoveryForgetsTheBarrier,
+        Self::G2WokenTwice,
+        Self::G6OneSlotForTwo,
+        Self::G6FloodKeepsItsTurn,
+        Self::G7UseIsForgotten,
+        Self::G11CallsAreNotSettled,
+        Self::G15StopCommandRunsTwice,
+        Self::G15StopCommandIsLeft,
+        Self::G19QueuedOpenIsForgotten,
+        Self::G19HeldBehindTheClose,
+        Self::G19DecidedTwice,
+        Self::G26FailedAddStays,
+        Self::G26RemoveIsToldEarly,
+        Self::G29YieldIsToldEarly,
+        Self::G29ReplacementIsForgotten,
+        Self::G29TrialsAreMany,
+        Self::G29ParkedOpenPassesTheBreaker,
+        Self::G34HolderIsForgotten,
+        Self::G34ParkedOutlivesItsHolder,
     ];
 }
 

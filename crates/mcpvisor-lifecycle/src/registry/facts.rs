@@ -81,8 +81,9 @@ impl Registry {
     /// Whoever uses it has it from somebody who knows of it, so no opener that gives up late takes it away.
     pub(super) fn used(&mut self, session: SessionId) {
         let Some(key) = self.holds(session) else { return };
+        let forgotten = self.seeded.has(Bug::G7UseIsForgotten);
         if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.phase == Phase::Live) {
-            entry.held = true;
+            entry.held |= !forgotten;
         }
     }
 

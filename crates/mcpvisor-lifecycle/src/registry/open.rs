@@ -151,7 +151,9 @@ impl Registry {
         entry.direct = direct;
         entry.creator = Some(first);
         self.put_below(parent, session, &mut entry);
-        self.breakers.started(now, session, &specs);
+        if !self.seeded.has(Bug::G29TrialsAreMany) {
+            self.breakers.started(now, session, &specs);
+        }
         entry.specs = specs;
         out.push(RegistryEffect::Start { session, key: key.clone(), request: first });
         for ParkedOpen { open, .. } in &opens {
@@ -201,7 +203,8 @@ impl Registry {
             None => self.usage.room(&self.config, &parked.claim),
         };
         let whole = || self.breakers.check(now, key.uid, &parked.specs).map_err(Refusal::Broken);
-        if let Err(refusal) = room.and_then(|()| whole()) {
+        let unseen = self.seeded.has(Bug::G29ParkedOpenPassesTheBreaker);
+        if let Err(refusal) = room.and_then(|()| if unseen { Ok(()) } else { whole() }) {
             for ParkedOpen { open, .. } in parked.opens {
                 match refusal {
                     // What is full is not its predecessor's slot: it waits on for the rest of its time in the queue.
@@ -236,13 +239,16 @@ impl Registry {
 
     /// Nothing is admitted that would be closed at once. What was admitted before loses its lease, unless it is another's.
     pub(super) fn holder_ended(&mut self, request: RequestId, out: &mut Effects) {
-        let parked = matches!(self.pending.role(request), Some(Role::Parked | Role::Heir));
+        let parked = matches!(self.pending.role(request), Some(Role::Parked | Role::Heir))
+            && !self.seeded.has(Bug::G34ParkedOutlivesItsHolder);
         if self.unqueue(request, out).is_some() {
             out.refuse(request, Refusal::HolderEnded);
         } else if parked && let Some(waiting) = self.pending.remove(request) {
             out.refuse(request, Refusal::HolderEnded);
             self.leave(request, waiting, out);
-        } else if let Some(entry) = self.entries.values().find(|entry| entry.creator == Some(request)) {
+        } else if let Some(entry) = self.entries.values().find(|entry| entry.creator == Some(request))
+            && !self.seeded.has(Bug::G34HolderIsForgotten)
+        {
             self.close_wanted(entry.session, CloseReason::LeaseEnded, out);
         }
     }

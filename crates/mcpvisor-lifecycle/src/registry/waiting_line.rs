@@ -1,7 +1,9 @@
 //! The way of an open through the queue: in where there is no room, out where there is, or where its time is over.
 use super::capacity::{Claim, full};
+use super::entry::Parked;
 use super::types::{CapacityScope, Open, Queued, Refusal, RegistryEffect};
 use super::{Effects, Registry};
+use crate::seeded::Bug;
 use crate::{Moment, RequestId, Uid};
 
 impl Registry {
@@ -39,9 +41,16 @@ impl Registry {
     pub(super) fn serve_queue(&mut self, now: Moment, out: &mut Effects) {
         self.queue.blocked = false;
         while let Some(request) = self.next_that_fits(now, out) {
-            if let Some(open) = self.queue.serve(request) {
+            let keeps = self.seeded.has(Bug::G6FloodKeepsItsTurn);
+            let open = if keeps { self.queue.remove(request) } else { self.queue.serve(request) };
+            if let Some(open) = open {
                 out.push(RegistryEffect::LeftQueue { request, admitted: true });
                 self.open(now, open, out);
+            }
+            if self.seeded.has(Bug::G6OneSlotForTwo)
+                && let Some(next) = self.queue.order().first().and_then(|next| self.queue.serve(*next))
+            {
+                self.admit(now, next.key.clone(), Parked::of(next, None), out);
             }
         }
     }
@@ -76,6 +85,9 @@ impl Registry {
     /// Refuses those whose time in the queue is over.
     pub(super) fn expire_queue(&mut self, now: Moment, out: &mut Effects) {
         while let Some(open) = self.queue.due(now).and_then(|request| self.unqueue(request, out)) {
+            if self.seeded.has(Bug::G19QueuedOpenIsForgotten) {
+                continue;
+            }
             let late = open.deadline.is_some_and(|deadline| deadline <= now);
             let refusal = match self.usage.room(&self.config, &Claim::of(&open)) {
                 _ if late => Refusal::DeadlineExceeded { session: None },

@@ -6,6 +6,7 @@ use super::ladder::{Intent, Rung, stage_of};
 use super::types::ServerEffect;
 use super::{Effects, Phase, Server};
 use crate::Moment;
+use crate::seeded::Bug;
 
 /// How far the stop command of an incarnation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +87,11 @@ impl Server {
         self.main_ended.get_or_insert(stage_of(ladder));
         match ladder.command {
             Command::Unrun => self.run_command(now, out),
+            Command::Runs if self.seeded.has(Bug::G15StopCommandIsLeft) => self.over(now, intent, out),
             Command::Runs => {}
+            Command::Done if ladder.rung > Rung::Command && self.seeded.has(Bug::G15StopCommandRunsTwice) => {
+                self.run_command(now, out);
+            }
             Command::Done => self.over(now, intent, out),
         }
     }

@@ -54,6 +54,9 @@ impl Session {
             if !slot.work.is_at_rest() || self.is_being_replaced(slot.place) {
                 return Err(ChangeRefusal::Busy);
             }
+            if matches!(slot.work, Work::Yielded { .. }) {
+                self.has_room(name)?;
+            }
             Some(slot.place)
         } else if self.slots.iter().any(|slot| slot.name == *name) {
             // Also while it is being ended: two of one name could not be told apart.
@@ -125,12 +128,16 @@ impl Session {
         }
         let replaced = self.is_being_replaced(self.slots[at].place);
         let budget = drain.unwrap_or(self.config.drain);
+        let room = self.has_room(name);
         let slot = &mut self.slots[at];
         let gone = slot.is_gone();
         match &mut slot.work {
             Work::Holding { requests, .. } | Work::Restarting { requests, .. } => requests.push(request),
             _ if replaced || slot.lost => reply(request, Err(ChangeRefusal::Busy), out),
             Work::Yielded { request: None } if gone => {
+                if let Err(refusal) = room {
+                    return reply(request, Err(refusal), out);
+                }
                 slot.status = Status::Starting;
                 slot.work = Work::Restarting { requests: vec![request], over: true };
                 out.push(SessionEffect::StartServer { server: slot.place });
@@ -223,8 +230,13 @@ impl Session {
 
     /// Nothing that was asked of a server is in flight any more, or its drain is over.
     pub(super) fn server_drained(&mut self, server: Place, out: &mut Effects) {
+        let early = self.seeded.has(Bug::G29YieldIsToldEarly);
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.place == server) else { return };
         drained(slot, out);
+        if early && let Work::Yielded { request } = &mut slot.work {
+            let told = Ok(Changed::Yielded { server });
+            request.take().into_iter().for_each(|of| reply(of, told, out));
+        }
     }
 
     /// The drains of single servers whose time is over.
@@ -253,6 +265,9 @@ impl Session {
                     if let Some(old) = replaces.and_then(|old| self.at(old)) {
                         self.retire(now, old, Vec::new(), None, out);
                     }
+                }
+                ServerReport::Failed(_) if self.seeded.has(Bug::G26FailedAddStays) => {
+                    reply(request, Err(ChangeRefusal::Failed { server }), out);
                 }
                 ServerReport::Failed(_) | ServerReport::Ended | ServerReport::Stopped => {
                     slot.work =
@@ -396,6 +411,9 @@ impl Session {
         out: &mut Effects,
     ) {
         let budget = drain.unwrap_or(self.config.drain);
+        let early = self.seeded.has(Bug::G26RemoveIsToldEarly);
+        let (told, waiting) = if early { (waiting, Vec::new()) } else { (Vec::new(), waiting) };
+        told.into_iter().for_each(|(request, answer)| reply(request, answer, out));
         let slot = &mut self.slots[at];
         out.push(SessionEffect::RetireServer { server: slot.place });
         if slot.status == Status::Ready && !budget.is_zero() {
@@ -425,6 +443,19 @@ impl Session {
 
     fn member(&self, name: &ServerName) -> Option<usize> {
         self.slots.iter().position(|slot| slot.name == *name && slot.work.is_member())
+    }
+
+    /// Whether a member that made room has it back: what was to stand in its place, and does not, is gone.
+    fn has_room(&self, name: &ServerName) -> Result<(), ChangeRefusal> {
+        let left = |slot: &&Slot| slot.name == *name && !slot.work.is_member() && !slot.is_gone();
+        match self.slots.iter().find(left) {
+            Some(_) if self.seeded.has(Bug::G29ReplacementIsForgotten) => Ok(()),
+            Some(slot) if matches!(slot.status, Status::Quarantined | Status::Killing) => {
+                Err(ChangeRefusal::Quarantined { server: slot.place })
+            }
+            Some(_) => Err(ChangeRefusal::Busy),
+            None => Ok(()),
+        }
     }
 
     fn is_being_replaced(&self, server: Place) -> bool {

@@ -35,6 +35,7 @@ impl Session {
         match &mut self.phase {
             Phase::Parking { wanted } => *wanted = !self.seeded.has(Bug::G19WakeIsForgotten),
             Phase::Parked => self.start_again(now, out),
+            Phase::Waking if self.seeded.has(Bug::G2WokenTwice) => self.start_again(now, out),
             _ => {}
         }
     }

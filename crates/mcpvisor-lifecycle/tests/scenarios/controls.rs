@@ -20,7 +20,7 @@ use mcpvisor_lifecycle::seeded::Bug;
 use std::collections::BTreeSet;
 
 /// What no scenario looks for: `mcpvisor-model` finds these, and all the others as well.
-const HELD_BY_THE_MODEL: [Bug; 10] = [
+const HELD_BY_THE_MODEL: [Bug; 28] = [
     Bug::G7AnswerOnItsWayIsForgotten,
     Bug::G1EntryIsRemovedAtClose,
     Bug::G3OldExitCounts,
@@ -31,6 +31,24 @@ const HELD_BY_THE_MODEL: [Bug; 10] = [
     Bug::G29TreeIsLeftAtExit,
     Bug::G35ShutdownSkipsStarting,
     Bug::G36RecoveryForgetsTheBarrier,
+    Bug::G2WokenTwice,
+    Bug::G6OneSlotForTwo,
+    Bug::G6FloodKeepsItsTurn,
+    Bug::G7UseIsForgotten,
+    Bug::G11CallsAreNotSettled,
+    Bug::G15StopCommandRunsTwice,
+    Bug::G15StopCommandIsLeft,
+    Bug::G19QueuedOpenIsForgotten,
+    Bug::G19HeldBehindTheClose,
+    Bug::G19DecidedTwice,
+    Bug::G26FailedAddStays,
+    Bug::G26RemoveIsToldEarly,
+    Bug::G29YieldIsToldEarly,
+    Bug::G29ReplacementIsForgotten,
+    Bug::G29TrialsAreMany,
+    Bug::G29ParkedOpenPassesTheBreaker,
+    Bug::G34HolderIsForgotten,
+    Bug::G34ParkedOutlivesItsHolder,
 ];
 
 /// Of what the histories have nothing, or too little (calls in the short while of a parking, cancels of an add under way).

@@ -37,7 +37,7 @@ const EVENTS: [&str; 24] = [
 ];
 
 /// Each variant by the word of the table, with the way to it.
-const VARIANTS: [(&str, &[&str]); 20] = [
+const VARIANTS: [(&str, &[&str]); 21] = [
     ("direct", &["Begin", "a:Ready"]),
     ("starting", &["Begin"]),
     ("b ready", &["Begin", "a:Ready", "b:Ready"]),
@@ -52,6 +52,19 @@ const VARIANTS: [(&str, &[&str]); 20] = [
     ("b yielding", &["Begin", "a:Ready", "b:Ready", "Yield(b)"]),
     ("b to yield", &["Begin", "a:Ready", "b:Ready", "Yield(b)", "Drained(b)"]),
     ("b yielded", &["Begin", "a:Ready", "b:Ready", "Yield(b)", "Drained(b)", "b:Stopped"]),
+    (
+        "b blocked",
+        &[
+            "Begin",
+            "a:Ready",
+            "b:Ready",
+            "Yield(b)",
+            "Drained(b)",
+            "b:Stopped",
+            "Replace(b)",
+            "c:Quarantined",
+        ],
+    ),
     ("b retiring", &["Begin", "a:Ready", "b:Ready", "Remove(b)"]),
     ("b leaving", &["Begin", "a:Ready", "b:Ready", "Remove(b, no drain)"]),
     ("b left over", &["Begin", "a:Ready", "b:Ready", "Remove(b, no drain)", "b:Quarantined"]),
@@ -101,7 +114,11 @@ fn holds(variant: &'static str) -> Words {
     let mut all = words(&[
         variant,
         if variant == "direct" { "direct" } else { "open" },
-        if there { "c there" } else { "no c" },
+        match variant {
+            _ if there => "c there",
+            "b blocked" => "b blocked by c",
+            _ => "no c",
+        },
         match (restarts, yields) {
             (true, _) => "b restarts",
             (_, true) => "b yields",
@@ -120,7 +137,7 @@ fn holds(variant: &'static str) -> Words {
     if variant == "c joining" {
         all.extend(words(&["b ready"]));
     }
-    if !any(&["b failed", "b yielded"]) {
+    if !any(&["b failed", "b yielded", "b blocked"]) {
         all.extend(words(&["b left"]));
     }
     all
