@@ -82,13 +82,18 @@ fn guarantee(guard: &str) -> &str {
 
 /// Where the machines' controls are listed, line by line as `name: Bug,`; the words of cargo that run them; and what stands before their
 /// names there.
-const MACHINES: [(&str, &[&str], &str); 2] = [
+const MACHINES: [(&str, &[&str], &str); 3] = [
     (
         "crates/mcpvisor-lifecycle/tests/scenarios/controls.rs",
         &["--package", "mcpvisor-lifecycle", "--features", "seeded-bugs", "--test", "scenarios"],
         "controls::",
     ),
     ("crates/mcpvisor-model/tests/bugs.rs", &["--package", "mcpvisor-model", "--test", "bugs"], ""),
+    (
+        "crates/mcpvisor-mcp/src/peer/turns/controls.rs",
+        &["--package", "mcpvisor-mcp", "--lib"],
+        "peer::turns::controls::",
+    ),
 ];
 
 /// Scenarios and the model: each control of theirs passes where what it plays holds with the guard, and fails without, for the right

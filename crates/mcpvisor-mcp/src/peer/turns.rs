@@ -138,6 +138,23 @@ pub(super) struct Turns {
     /// Calls that have left their place since it was last asked.
     freed: usize,
     closed: bool,
+    #[cfg(test)]
+    bug: Option<TurnsBug>,
+}
+
+/// A guard that the negative controls take out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TurnsBug {
+    /// The client that was served keeps the turn.
+    G11ClientKeepsItsTurn,
+    /// A call that comes passes those that wait.
+    G11NewCallPassesTheQueue,
+    /// The end of a call leaves its place taken.
+    G11PlaceIsNotGivenBack,
+    /// A call that is given up while it waits is written all the same.
+    G31CancelledCallIsWritten,
+    /// What waits when nothing may wait any more is forgotten without a word.
+    G19WaitingCallIsForgotten,
 }
 
 #[derive(Debug)]
@@ -182,7 +199,28 @@ impl CallLimits {
 
 impl Turns {
     pub(super) fn new(limits: CallLimits) -> Self {
-        Self { limits, running: 0, clients: VecDeque::new(), queued: 0, bytes: 0, freed: 0, closed: false }
+        Self {
+            limits,
+            running: 0,
+            clients: VecDeque::new(),
+            queued: 0,
+            bytes: 0,
+            freed: 0,
+            closed: false,
+            #[cfg(test)]
+            bug: None,
+        }
+    }
+
+    #[cfg(test)]
+    fn has(&self, bug: TurnsBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "guards are taken out in tests alone")]
+    fn has(&self, _: TurnsBug) -> bool {
+        false
     }
 
     fn load(&self) -> Load {
@@ -213,9 +251,12 @@ impl Turns {
         match place {
             Place::Free => {}
             Place::Running(_) => {
-                self.running -= 1;
+                if !self.has(TurnsBug::G11PlaceIsNotGivenBack) {
+                    self.running -= 1;
+                }
                 self.freed += 1;
             }
+            Place::Waiting if self.has(TurnsBug::G31CancelledCallIsWritten) => {}
             Place::Waiting => self.remove(number),
         }
     }
@@ -234,7 +275,11 @@ impl Turns {
         let (caller, mut calls) = self.clients.pop_front()?;
         let first = calls.pop_front();
         if !calls.is_empty() {
-            self.clients.push_back((caller, calls));
+            if self.has(TurnsBug::G11ClientKeepsItsTurn) {
+                self.clients.push_front((caller, calls));
+            } else {
+                self.clients.push_back((caller, calls));
+            }
         }
         if let Some(first) = &first {
             self.queued -= 1;
@@ -270,7 +315,8 @@ impl<T> Peer<T> {
         let Sent { number: RequestNumber(number), line } = sent;
         let turns = &mut self.turns;
         // Whoever comes while others wait does not pass them.
-        if turns.queued == 0 && turns.running < turns.limits.max_in_flight && room() {
+        let first = turns.queued == 0 || turns.has(TurnsBug::G11NewCallPassesTheQueue);
+        if first && turns.running < turns.limits.max_in_flight && room() {
             let place = turns.begin(&now);
             self.place(number, place);
             return Turn::Now(line);
@@ -319,6 +365,9 @@ impl<T> Peer<T> {
     /// Nothing waits any more, now or later. Who waited, oldest first: their calls are forgotten.
     pub fn stop_waiting(&mut self) -> Vec<T> {
         self.turns.closed = true;
+        if self.turns.has(TurnsBug::G19WaitingCallIsForgotten) {
+            return Vec::new();
+        }
         self.turns.numbers().into_iter().filter_map(|number| self.take(number)).collect()
     }
 
@@ -434,5 +483,7 @@ pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
+#[cfg(test)]
+mod controls;
 #[cfg(test)]
 mod tests;

@@ -14,16 +14,21 @@ const LIMITS: CallLimits = CallLimits {
 };
 
 /// A server that is spoken to, and the time.
-struct World {
-    peer: Peer<u32>,
+pub(super) struct World {
+    pub(super) peer: Peer<u32>,
     now: Instant,
 }
 
 impl World {
-    #[expect(clippy::disallowed_methods, reason = "some moment to count from")]
     fn new(limits: CallLimits) -> Self {
+        Self::with_bug(limits, None)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "some moment to count from")]
+    pub(super) fn with_bug(limits: CallLimits, bug: Option<TurnsBug>) -> Self {
         let mut peer = Peer::default();
         peer.limit_calls(limits);
+        peer.turns.bug = bug;
         peer.begin(EraChoice::Legacy);
         let result = json!({"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}});
         let line = json!({"jsonrpc":"2.0","id":"mcpvisor-1","result":result}).to_string();
@@ -43,7 +48,7 @@ impl World {
         (number, self.peer.take_turn(|| now, Caller(caller), "tools/call", sent, || room))
     }
 
-    fn call(&mut self, caller: u64, token: u32) -> (RequestNumber, Turn) {
+    pub(super) fn call(&mut self, caller: u64, token: u32) -> (RequestNumber, Turn) {
         self.call_with(caller, token, true)
     }
 
@@ -88,9 +93,9 @@ fn below_the_limit_a_call_is_written_at_once_and_beyond_it_waits() {
     assert_eq!((world.peer.running(), world.peer.queued()), (2, 0));
 }
 
-#[test]
-fn clients_take_turns_and_of_one_the_oldest_is_first() {
-    let mut world = World::new(CallLimits { max_in_flight: 1, max_queued: 10, ..LIMITS });
+/// The order in which calls of three clients get their turns, one after the other.
+pub(super) fn order_of_turns(bug: Option<TurnsBug>) -> Vec<u32> {
+    let mut world = World::with_bug(CallLimits { max_in_flight: 1, max_queued: 10, ..LIMITS }, bug);
     let (mut running, _) = world.call(1, 0);
     for (caller, token) in [(1, 1), (1, 2), (1, 3), (2, 21), (3, 31), (2, 22)] {
         assert_eq!(world.call(caller, token).1, Turn::Waits);
@@ -102,7 +107,12 @@ fn clients_take_turns_and_of_one_the_oldest_is_first() {
         running = begins(world.peer.next_turn(|| now, |_| true, |_| true, || true)).unwrap();
         order.push(*world.peer.waiter(running).unwrap());
     }
-    assert_eq!(order, [1, 21, 31, 2, 22, 3]);
+    order
+}
+
+#[test]
+fn clients_take_turns_and_of_one_the_oldest_is_first() {
+    assert_eq!(order_of_turns(None), [1, 21, 31, 2, 22, 3]);
 }
 
 /// G31: of several calls that are given up at one moment, and taken out one by one, none is written with the room that another makes;
@@ -256,7 +266,7 @@ fn what_is_no_call_takes_no_turn() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(super) enum Step {
     Call {
         caller: u64,
         room: bool,
@@ -274,7 +284,7 @@ enum Step {
     Desert(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..3u64, prop::bool::weighted(0.8)).prop_map(|(caller, room)| Step::Call { caller, room }),
         5 => (0..8usize).prop_map(Step::End),
@@ -287,106 +297,115 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// In whatever order things happen, every call ends once, the limits hold, places are given back as often as they were taken, and those
+/// of one client begin in the order in which they came.
+pub(super) fn every_order(steps: Vec<Step>, bug: Option<TurnsBug>) -> Result<(), TestCaseError> {
+    let mut world = World::with_bug(LIMITS, bug);
+    let mut pending: BTreeMap<u32, (RequestNumber, u64)> = BTreeMap::new();
+    let (mut waiting, mut begun) = (Vec::<(u64, u32)>::new(), BTreeSet::new());
+    let (mut taken, mut freed) = (0, 0);
+    let mut deserted = BTreeSet::new();
+    for (token, step) in (1u32..).zip(steps) {
+        match step {
+            Step::Call { caller, room } => {
+                let (number, turn) = world.call_with(caller, token, room);
+                match turn {
+                    Turn::Now(_) => {
+                        prop_assert!(waiting.is_empty() && room);
+                        taken += 1;
+                        begun.insert(token);
+                        pending.insert(token, (number, caller));
+                    }
+                    Turn::Waits => {
+                        waiting.push((caller, token));
+                        pending.insert(token, (number, caller));
+                    }
+                    Turn::Full(load) => prop_assert_eq!(load.used, LIMITS.max_queued),
+                    Turn::Closed => {}
+                }
+            }
+            Step::End(which) => {
+                let Some((token, (number, _))) = pending.iter().nth(which).map(|(a, b)| (*a, *b)) else {
+                    continue;
+                };
+                prop_assert_eq!(world.peer.withdraw(number), Some(token));
+                prop_assert_eq!(world.peer.withdraw(number), None);
+                pending.remove(&token);
+                waiting.retain(|(_, known)| *known != token);
+            }
+            Step::Pump { room } => {
+                let mut left = room;
+                let now = world.now;
+                let wanted = |token: &u32| !deserted.contains(token);
+                while let Some(due) = world.peer.next_turn(|| now, wanted, |_| true, || left > 0) {
+                    let started = match due {
+                        Due::Begins(started) => started,
+                        Due::Unwanted(token) => {
+                            prop_assert!(deserted.contains(&token) && pending.remove(&token).is_some());
+                            waiting.retain(|(_, known)| *known != token);
+                            continue;
+                        }
+                    };
+                    left -= 1;
+                    taken += 1;
+                    let token = *world.peer.waiter(started.number).unwrap();
+                    let caller = pending[&token].1;
+                    let first = waiting.iter().position(|(known, _)| *known == caller).unwrap();
+                    prop_assert_eq!(waiting.remove(first).1, token, "the oldest of its client");
+                    prop_assert!(begun.insert(token), "it began twice");
+                    prop_assert!(!deserted.contains(&token), "nobody waits for it");
+                }
+                prop_assert!(waiting.is_empty() || left == 0 || world.peer.running() == LIMITS.max_in_flight);
+            }
+            Step::Desert(which) => {
+                deserted.extend(waiting.get(which).map(|(_, token)| *token));
+            }
+            Step::Progress(which) => {
+                let now = world.now;
+                if let Some((number, _)) = pending.values().nth(which) {
+                    world.peer.progressed(*number, || now);
+                }
+            }
+            Step::Pass(seconds) => {
+                world.after(seconds);
+                for (token, why) in world.overdue() {
+                    prop_assert!(pending.remove(&token).is_some());
+                    prop_assert_eq!(matches!(why, Late::Queued { .. }), !begun.contains(&token));
+                    waiting.retain(|(_, known)| *known != token);
+                }
+                prop_assert!(world.peer.next_timeout().is_none_or(|at| at > world.now));
+            }
+            Step::StopWaiting => {
+                let given: BTreeSet<u32> = world.peer.stop_waiting().into_iter().collect();
+                prop_assert_eq!(&given, &waiting.drain(..).map(|(_, token)| token).collect());
+                pending.retain(|token, _| !given.contains(token));
+            }
+            Step::Dies => {
+                let given = world.peer.fail_all();
+                prop_assert_eq!(given.len(), pending.len());
+                waiting.clear();
+                // The next server.
+                pending.clear();
+                freed += world.peer.take_freed();
+                prop_assert_eq!(taken, freed);
+                prop_assert_eq!((world.peer.queued(), world.peer.running()), (0, 0));
+            }
+        }
+        freed += world.peer.take_freed();
+        prop_assert_eq!(world.peer.queued(), waiting.len());
+        prop_assert_eq!(world.peer.running(), taken - freed);
+        prop_assert_eq!(world.peer.in_flight(), pending.len());
+        prop_assert!(world.peer.running() <= LIMITS.max_in_flight && waiting.len() <= LIMITS.max_queued);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// G11, G31: in whatever order things happen, every call ends once, the limits hold, places are given back as often as they were
-    /// taken, and those of one client begin in the order in which they came.
+    /// G11, G31.
     #[test]
     fn g11_g31_every_order_keeps_the_limits(steps in prop::collection::vec(step(), 1..120)) {
-        let mut world = World::new(LIMITS);
-        let mut pending: BTreeMap<u32, (RequestNumber, u64)> = BTreeMap::new();
-        let (mut waiting, mut begun) = (Vec::<(u64, u32)>::new(), BTreeSet::new());
-        let (mut taken, mut freed) = (0, 0);
-        let mut deserted = BTreeSet::new();
-        for (token, step) in (1u32..).zip(steps) {
-            match step {
-                Step::Call { caller, room } => {
-                    let (number, turn) = world.call_with(caller, token, room);
-                    match turn {
-                        Turn::Now(_) => {
-                            prop_assert!(waiting.is_empty() && room);
-                            taken += 1;
-                            begun.insert(token);
-                            pending.insert(token, (number, caller));
-                        }
-                        Turn::Waits => {
-                            waiting.push((caller, token));
-                            pending.insert(token, (number, caller));
-                        }
-                        Turn::Full(load) => prop_assert_eq!(load.used, LIMITS.max_queued),
-                        Turn::Closed => {}
-                    }
-                }
-                Step::End(which) => {
-                    let Some((token, (number, _))) = pending.iter().nth(which).map(|(a, b)| (*a, *b)) else { continue };
-                    prop_assert_eq!(world.peer.withdraw(number), Some(token));
-                    prop_assert_eq!(world.peer.withdraw(number), None);
-                    pending.remove(&token);
-                    waiting.retain(|(_, known)| *known != token);
-                }
-                Step::Pump { room } => {
-                    let mut left = room;
-                    let now = world.now;
-                    while let Some(due) = world.peer.next_turn(|| now, |token| !deserted.contains(token), |_| true, || left > 0) {
-                        let started = match due {
-                            Due::Begins(started) => started,
-                            Due::Unwanted(token) => {
-                                prop_assert!(deserted.contains(&token) && pending.remove(&token).is_some());
-                                waiting.retain(|(_, known)| *known != token);
-                                continue;
-                            }
-                        };
-                        left -= 1;
-                        taken += 1;
-                        let token = *world.peer.waiter(started.number).unwrap();
-                        let caller = pending[&token].1;
-                        let first = waiting.iter().position(|(known, _)| *known == caller).unwrap();
-                        prop_assert_eq!(waiting.remove(first).1, token, "the oldest of its client");
-                        prop_assert!(begun.insert(token), "it began twice");
-                        prop_assert!(!deserted.contains(&token), "nobody waits for it");
-                    }
-                    prop_assert!(waiting.is_empty() || left == 0 || world.peer.running() == LIMITS.max_in_flight);
-                }
-                Step::Desert(which) => {
-                    deserted.extend(waiting.get(which).map(|(_, token)| *token));
-                }
-                Step::Progress(which) => {
-                    let now = world.now;
-                    if let Some((number, _)) = pending.values().nth(which) {
-                        world.peer.progressed(*number, || now);
-                    }
-                }
-                Step::Pass(seconds) => {
-                    world.after(seconds);
-                    for (token, why) in world.overdue() {
-                        prop_assert!(pending.remove(&token).is_some());
-                        prop_assert_eq!(matches!(why, Late::Queued { .. }), !begun.contains(&token));
-                        waiting.retain(|(_, known)| *known != token);
-                    }
-                    prop_assert!(world.peer.next_timeout().is_none_or(|at| at > world.now));
-                }
-                Step::StopWaiting => {
-                    let given: BTreeSet<u32> = world.peer.stop_waiting().into_iter().collect();
-                    prop_assert_eq!(&given, &waiting.drain(..).map(|(_, token)| token).collect());
-                    pending.retain(|token, _| !given.contains(token));
-                }
-                Step::Dies => {
-                    let given = world.peer.fail_all();
-                    prop_assert_eq!(given.len(), pending.len());
-                    waiting.clear();
-                    // The next server.
-                    pending.clear();
-                    freed += world.peer.take_freed();
-                    prop_assert_eq!(taken, freed);
-                    prop_assert_eq!((world.peer.queued(), world.peer.running()), (0, 0));
-                }
-            }
-            freed += world.peer.take_freed();
-            prop_assert_eq!(world.peer.queued(), waiting.len());
-            prop_assert_eq!(world.peer.running(), taken - freed);
-            prop_assert_eq!(world.peer.in_flight(), pending.len());
-            prop_assert!(world.peer.running() <= LIMITS.max_in_flight && waiting.len() <= LIMITS.max_queued);
-        }
+        every_order(steps, None)?;
     }
 }
