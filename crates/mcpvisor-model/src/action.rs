@@ -1,8 +1,9 @@
 //! What can happen next.
+use crate::asks::Ask;
 use crate::config::Config;
-use crate::kernel::Tree;
+use crate::kernel::{Command, Tree};
 use crate::mail::Lane;
-use crate::world::{Asked, Context, World};
+use crate::world::{Asked, Cell, Context, World};
 use mcpvisor_lifecycle::server::Mode;
 
 /// One thing that can happen. Sessions are named by their place in the world, servers by theirs in the session, trees by theirs in the
@@ -21,6 +22,16 @@ pub(crate) enum Action {
     SessionTimer(u8),
     /// A server's.
     ServerTimer(u8, u8),
+    /// A server's timer fires, and it is looked at first: it was heard of, or not.
+    Look(u8, u8, bool),
+    /// A call is answered by its server.
+    CallEnds(u8),
+    /// A call is held for a person.
+    Hold(u8),
+    /// Nobody has decided a held call in time.
+    HoldEnds(u8),
+    /// The process that holds the lease of an open ends.
+    HolderEnds(u8),
     /// A launch is answered.
     Birth { session: u8, server: u8, tree: u8, works: bool },
     /// A main process ends, by itself or because it was told to.
@@ -29,6 +40,10 @@ pub(crate) enum Action {
     HelperEnds { session: u8, server: u8, tree: u8 },
     /// A handshake is answered.
     Handshake { session: u8, server: u8, tree: u8, works: bool },
+    /// A stop command ends.
+    CommandEnds { session: u8, server: u8, tree: u8 },
+    /// A handshake tells that another era may do.
+    OtherEra { session: u8, server: u8, tree: u8 },
     /// The client of a direct server hangs up.
     HangUp { session: u8, server: u8, tree: u8 },
     /// The client of a direct session is gone.
@@ -62,6 +77,9 @@ impl Action {
             | Self::LoseSession(_)
             | Self::LoseRegistry
             | Self::Die
+            | Self::HolderEnds(_)
+            | Self::OtherEra { .. }
+            | Self::Look(..)
             | Self::MainEnds { by_itself: true, .. } => true,
             // An unkilled launch works in the end, if it does not fail.
             _ => false,
@@ -107,28 +125,48 @@ impl World {
             }
             match asked {
                 Asked::Unsent if ready => out.push(Action::Ask(number)),
-                Asked::Again(_) => out.push(Action::Ask(number)),
-                Asked::Waiting(_) if self.luck.vanish > 0 && ask.is_answered() => {
-                    out.push(Action::Vanish(number));
-                }
+                Asked::Again(_) | Asked::Between(..) => out.push(Action::Ask(number)),
+                Asked::Calling(_) => out.push(Action::CallEnds(number)),
+                Asked::ToHold(_) => out.push(Action::Hold(number)),
+                Asked::Held(..) => out.push(Action::HoldEnds(number)),
                 _ => {}
             }
+            let waits = matches!(
+                asked,
+                Asked::Waiting(_)
+                    | Asked::Calling(_)
+                    | Asked::ToHold(_)
+                    | Asked::AtGate(_)
+                    | Asked::Held(..)
+                    | Asked::Changing(..)
+            );
+            if waits && self.luck.vanish > 0 && ask.is_answered() {
+                out.push(Action::Vanish(number));
+            }
+            let held = matches!(ask, Ask::Open(open) if open.holder)
+                && self.ended_holders & (1 << number) == 0
+                && !matches!(asked, Asked::Unsent | Asked::Gone);
+            if held && self.luck.holders > 0 {
+                out.push(Action::HolderEnds(number));
+            }
             // An answer may be on its way as long as its client does nothing else.
-            if matches!(asked, Asked::Opened(_)) && self.luck.vanish > 0 && ask.waits_for_ready() {
+            let on_its_way = matches!(asked, Asked::Opened(_)) && ask.waits_for_ready()
+                || matches!(asked, Asked::Added(_));
+            if on_its_way && self.luck.vanish > 0 {
                 let after = usize::from(number) + 1;
                 let next = self.asked.get(after).filter(|_| context.asks[after].0 == *client);
                 if next.is_none_or(|next| *next == Asked::Unsent) {
                     out.push(Action::Vanish(number));
                 }
             }
-            ready &= matches!(asked, Asked::Answered | Asked::Opened(_) | Asked::Joined(_) | Asked::Gone);
+            ready &= asked.is_settled();
         }
     }
 
     fn of_session(&self, config: &Config, session: u8, out: &mut Vec<Action>) {
         let cell = self.cell(session);
         if let Some(machine) = &cell.machine {
-            if machine.get().due().is_some() {
+            if machine.get().due().is_some() && self.may_fire(cell) {
                 out.push(Action::SessionTimer(session));
             }
             if self.luck.lost_sessions > 0 {
@@ -149,7 +187,11 @@ impl World {
         for (server, it) in counted(&cell.servers) {
             if let Some(machine) = &it.machine {
                 if machine.get().due().is_some() {
-                    out.push(Action::ServerTimer(session, server));
+                    if !machine.get().machine.is_watched() {
+                        out.push(Action::ServerTimer(session, server));
+                    } else if self.luck.looks.is_none_or(|looks| looks > 0) {
+                        out.extend([true, false].map(|heard| Action::Look(session, server, heard)));
+                    }
                 }
                 if self.luck.lost_servers > 0 {
                     out.push(Action::LoseServer(session, server));
@@ -163,7 +205,7 @@ impl World {
             }
             let doomed = cell.condemned || it.reaps > 0;
             for (tree, of) in counted(&it.trees) {
-                let direct = config.servers[usize::from(server)].mode == Mode::Direct;
+                let direct = config.kind(server).mode == Mode::Direct;
                 self.of_tree(config, [session, server, tree], of, doomed, direct, out);
             }
         }
@@ -186,6 +228,9 @@ impl World {
                 out.push(Action::Birth { session, server, tree, works: false });
             }
         }
+        if of.command == Command::Runs {
+            out.push(Action::CommandEnds { session, server, tree });
+        }
         if of.main {
             let ends = |by_itself, normal| Action::MainEnds { session, server, tree, by_itself, normal };
             if of.stdin_closed {
@@ -200,6 +245,9 @@ impl World {
             }
             if of.asked {
                 out.push(Action::Handshake { session, server, tree, works: true });
+                if self.luck.eras > 0 {
+                    out.push(Action::OtherEra { session, server, tree });
+                }
                 if self.luck.failed_handshakes > 0 {
                     out.push(Action::Handshake { session, server, tree, works: false });
                 }
@@ -211,6 +259,15 @@ impl World {
         if of.helper && (of.killed || of.terminated && config.polite_helpers) {
             out.push(Action::HelperEnds { session, server, tree });
         }
+    }
+
+    /// A timer of idleness begins again for as long as something holds the session, so there may be a bound on how often it fires.
+    fn may_fire(&self, cell: &Cell) -> bool {
+        let Some(looks) = self.luck.looks else { return true };
+        let machine = cell.machine.as_ref().map(|machine| machine.get());
+        let idles =
+            machine.is_some_and(|it| it.machine.watches_idleness() && it.machine.fine_state() == "live");
+        looks > 0 || !idles
     }
 
     /// Nothing is left to happen but bad luck.

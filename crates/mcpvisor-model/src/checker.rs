@@ -1,14 +1,14 @@
 //! All states of a configuration, by stateright.
 use crate::action::Action;
-use crate::config::{Ask, Config};
-use crate::rules::{Property, Witness, Wrong};
+use crate::asks::Ask;
+use crate::config::Config;
+use crate::rules::{Property, Reached, Witness, Wrong};
 use crate::world::{Context, World};
 use mcpvisor_lifecycle::seeded::Bug;
 use stateright::{Checker, HasDiscoveries, Model};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A configuration, perhaps with a bug, as stateright takes it.
 struct Checked {
@@ -17,11 +17,11 @@ struct Checked {
     bug: Option<Bug>,
     /// The witnesses that were seen, as bits. Not `sometimes` properties: those are looked at in states, and most witnesses are steps; and
     /// stateright copies the path anew each time that one holds again.
-    reached: Arc<AtomicU64>,
+    reached: Arc<Reached>,
 }
 
 impl Checked {
-    fn new(config: &Config, bug: Option<Bug>, reached: &Arc<AtomicU64>) -> Self {
+    fn new(config: &Config, bug: Option<Bug>, reached: &Arc<Reached>) -> Self {
         Self { config: config.clone(), asks: config.asks().collect(), bug, reached: Arc::clone(reached) }
     }
 
@@ -52,8 +52,25 @@ impl Model for Checked {
             state.wrong.is_none_or(|wrong| wrong.property != Property::ALL[PLACE])
         }
         let all: [fn(&Self, &World) -> bool; Property::ALL.len()] = [
-            holds::<0>, holds::<1>, holds::<2>, holds::<3>, holds::<4>, holds::<5>, holds::<6>, holds::<7>,
-            holds::<8>, holds::<9>,
+            holds::<0>,
+            holds::<1>,
+            holds::<2>,
+            holds::<3>,
+            holds::<4>,
+            holds::<5>,
+            holds::<6>,
+            holds::<7>,
+            holds::<8>,
+            holds::<9>,
+            holds::<10>,
+            holds::<11>,
+            holds::<12>,
+            holds::<13>,
+            holds::<14>,
+            holds::<15>,
+            holds::<16>,
+            holds::<17>,
+            holds::<18>,
         ];
         let named = Property::ALL.into_iter().zip(all);
         named.map(|(property, holds)| stateright::Property::always(property.name(), holds)).collect()
@@ -88,7 +105,7 @@ pub struct Outcome {
 /// first failure by later ones.
 #[must_use]
 pub fn check(config: &Config, threads: usize) -> Outcome {
-    let reached = Arc::new(AtomicU64::new(0));
+    let reached = Arc::new(Reached::default());
     let model = Checked::new(config, None, &reached).checker();
     let checker = model.threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let shortest =
@@ -97,7 +114,7 @@ pub fn check(config: &Config, threads: usize) -> Outcome {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
         violation: shortest.and_then(|actions| replay(config, None, &actions)),
-        reached: seen(reached.load(Ordering::Relaxed)),
+        reached: reached.all(),
     }
 }
 
@@ -105,20 +122,16 @@ pub fn check(config: &Config, threads: usize) -> Outcome {
 /// that were met. On one thread, so that the same history is found each time.
 #[must_use]
 pub fn find(config: &Config, bug: Bug, property: Property) -> (Option<Violation>, usize) {
-    let reached = Arc::new(AtomicU64::new(0));
+    let reached = Arc::new(Reached::default());
     let wanted = HasDiscoveries::AllOf(BTreeSet::from([property.name()]));
     let checker = Checked::new(config, Some(bug), &reached).checker().finish_when(wanted).spawn_bfs().join();
     let found = checker.discovery(property.name()).map(stateright::Path::into_actions);
     (found.and_then(|actions| replay(config, Some(bug), &actions)), checker.unique_state_count())
 }
 
-pub(crate) fn seen(bits: u64) -> Vec<Witness> {
-    Witness::ALL.iter().copied().filter(|witness| bits & witness.bit() != 0).collect()
-}
-
 /// Follows a history again, and writes it down; none where no rule is broken.
 pub(crate) fn replay(config: &Config, bug: Option<Bug>, actions: &[Action]) -> Option<Violation> {
-    let (reached, story) = (AtomicU64::new(0), RefCell::new(Vec::new()));
+    let (reached, story) = (Reached::default(), RefCell::new(Vec::new()));
     let asks: Vec<_> = config.asks().collect();
     let context = Context { config, asks: &asks, bug, reached: &reached, story: Some(&story) };
     let mut world = World::new(&context);

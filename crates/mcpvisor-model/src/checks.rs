@@ -1,11 +1,18 @@
 //! The rules, in the step in which they could be broken.
+mod queue;
+mod sessions;
+
+pub(crate) use queue::{Breakers, Passed, breaker, queue};
+pub(crate) use sessions::{changed, close, health, is_idle, starts, stops, tokens};
+
+use crate::asks::Ask;
 use crate::clocked::Clocked;
-use crate::config::Budgets;
+use crate::config::{Budgets, Config};
 use crate::kernel::Tree;
 use crate::lost;
 use crate::mail::{Lane, Way};
 use crate::rules::{Checked, Property, Witness};
-use crate::world::{Asked, Context, ServerCell, World};
+use crate::world::{Asked, Context, ServerCell, Standing, World};
 use mcpvisor_lifecycle::registry::{
     Answer, Counts, Goal, Phase, Refusal, Registry, RegistryEffect, RegistryEvent, Urgency,
 };
@@ -25,6 +32,11 @@ pub(crate) fn answer(world: &World, result: &Result<Answer, Refusal>) -> Checked
     match result {
         Ok(Answer::Closed { session }) if !gone(session) => {
             Err(Property::TrueEnds.broken("a close is told closed before it is"))
+        }
+        Ok(Answer::Reached { session, goal: Goal::Ready })
+            if world.place(*session).is_none_or(|place| world.cell(place).closing) =>
+        {
+            Err(Property::Fences.broken("a wait is told ready after the close"))
         }
         Ok(Answer::Reached { session, goal: Goal::Closed }) if !gone(session) => {
             Err(Property::TrueEnds.broken("a wait is told closed before it is"))
@@ -62,6 +74,10 @@ pub(crate) fn registry_step(
     let fact_of = match event {
         RegistryEvent::SessionReady { session }
         | RegistryEvent::CloseWanted { session, .. }
+        | RegistryEvent::StartFailed { session, .. }
+        | RegistryEvent::IdleClaimed { session }
+        | RegistryEvent::GateRetired { session }
+        | RegistryEvent::Used { session }
         | RegistryEvent::SessionEnded { session, .. }
         | RegistryEvent::SessionQuarantined { session }
         | RegistryEvent::SessionLost { session } => Some(*session),
@@ -103,18 +119,20 @@ pub(crate) fn registry_step(
 }
 
 /// After a session's step.
-pub(crate) fn session(world: &World, place: u8) -> Checked {
+pub(crate) fn session(config: &Config, world: &World, place: u8) -> Checked {
     let cell = world.cell(place);
     let Some(machine) = &cell.machine else { return Ok(()) };
     let closing = matches!(machine.get().machine.fine_state(), "draining" | "stopping" | "quarantined");
     if closing && cell.gate_open {
         return Err(Property::Fences.broken("a session is torn down with its gate open"));
     }
-    Ok(())
+    sessions::watches(config, cell)?;
+    sessions::alone(cell)
 }
 
 pub(crate) fn server_step(
     context: &Context<'_>,
+    place: u8,
     server: &ServerCell,
     before: &Clocked<Server>,
     after: &Clocked<Server>,
@@ -147,7 +165,8 @@ pub(crate) fn server_step(
             _ => {}
         }
     }
-    rung_has_its_budget(context, before, after)
+    sessions::eras(context, event, effects);
+    rung_has_its_budget(context, place, before, after)
 }
 
 fn incarnation_of(event: ServerEvent) -> Option<Incarnation> {
@@ -160,6 +179,9 @@ fn incarnation_of(event: ServerEvent) -> Option<Incarnation> {
         | ServerEvent::OutputEnded { incarnation }
         | ServerEvent::ClientCame { incarnation }
         | ServerEvent::InputEnded { incarnation }
+        | ServerEvent::OtherEra { incarnation }
+        | ServerEvent::Looked { incarnation, .. }
+        | ServerEvent::CommandEnded { incarnation }
         | ServerEvent::ScopeEmpty { incarnation } => Some(incarnation),
         _ => None,
     }
@@ -168,9 +190,12 @@ fn incarnation_of(event: ServerEvent) -> Option<Incarnation> {
 /// A kill comes when the time of SIGTERM is over, when someone may hurry it, or of what was never answered.
 fn kill_is_due(before: &Clocked<Server>, event: ServerEvent) -> Checked {
     let due = match event {
-        ServerEvent::Timeout => matches!(before.machine.fine_state(), "term" | "launching"),
+        ServerEvent::Timeout => matches!(before.machine.fine_state(), "term" | "launching" | "command"),
         ServerEvent::Urge { urgency } => urgency == Urgency::Kill,
         ServerEvent::RetryKill => true,
+        ServerEvent::CommandEnded { .. } => before.machine.fine_state() == "command",
+        // What a kill has left is killed again before the next start.
+        ServerEvent::Restart => matches!(before.machine.fine_state(), "launching" | "stuck"),
         // A launch that is given up, or that comes too late.
         ServerEvent::Stop { .. } => before.machine.fine_state() == "launching",
         ServerEvent::Launched { .. } => matches!(before.machine.fine_state(), "aborting" | "stuck"),
@@ -180,16 +205,22 @@ fn kill_is_due(before: &Clocked<Server>, event: ServerEvent) -> Checked {
 }
 
 /// A rung that is entered has the whole of its own time (G16).
-fn rung_has_its_budget(context: &Context<'_>, before: &Clocked<Server>, after: &Clocked<Server>) -> Checked {
+fn rung_has_its_budget(
+    context: &Context<'_>,
+    place: u8,
+    before: &Clocked<Server>,
+    after: &Clocked<Server>,
+) -> Checked {
     let rung = after.machine.fine_state();
     if rung == before.machine.fine_state() || context.config.budgets == Budgets::Any && rung != "settling" {
         return Ok(());
     }
-    let budgets = context.config.server(0);
+    let budgets = context.config.server(place);
     let own = match rung {
         "settling" => OUTPUT_GRACE,
         "stdin" => budgets.stdin_grace,
         "term" => budgets.term_grace,
+        "command" => budgets.stop_command.unwrap_or_default(),
         "kill" | "aborting" => budgets.kill_wait,
         _ => return Ok(()),
     };
@@ -208,6 +239,7 @@ impl World {
             self.check_owned(context, place)?;
             self.check_waits(context, place)?;
         }
+        sessions::trees(self)?;
         if self.is_at_rest(context) { self.check_rest(context) } else { Ok(()) }
     }
 
@@ -275,7 +307,7 @@ impl World {
             return Ok(());
         }
         let waits = self.asked.iter().zip(context.asks).any(|(asked, (_, ask))| {
-            let for_the_end = matches!(ask, crate::config::Ask::Wait { goal: Goal::Closed, .. });
+            let for_the_end = matches!(ask, Ask::Wait { goal: Goal::Closed, .. });
             for_the_end && *asked == Asked::Waiting(Some(place))
         });
         if waits {
@@ -286,10 +318,10 @@ impl World {
     }
 
     fn check_rest(&self, context: &Context<'_>) -> Checked {
-        let waits = |asked: &Asked| matches!(asked, Asked::Waiting(_) | Asked::Again(_) | Asked::Unsent);
+        let waits = |asked: &Asked| !asked.is_settled();
         // Who waits for the end of a live session may wait for ever.
-        let for_a_live_one = |asked: &Asked, ask: &crate::config::Ask| match (asked, ask) {
-            (Asked::Waiting(Some(session)), crate::config::Ask::Wait { goal: Goal::Closed, .. }) => {
+        let for_a_live_one = |asked: &Asked, ask: &Ask| match (asked, ask) {
+            (Asked::Waiting(Some(session)), Ask::Wait { goal: Goal::Closed, .. }) => {
                 self.phase(context, *session) == Some(Phase::Live)
             }
             _ => false,
@@ -312,13 +344,17 @@ impl World {
                     return Err(Property::Rest.broken("a session that is over holds its key"));
                 }
                 Some(Phase::Live)
-                    if ![Asked::Opened(place), Asked::Joined(place)]
-                        .iter()
-                        .any(|told| self.asked.contains(told)) =>
+                    if !cell.known_used
+                        && ![Asked::Opened(place), Asked::Joined(place)]
+                            .iter()
+                            .any(|told| self.asked.contains(told)) =>
                 {
                     return Err(Property::Rest.broken("a session lives, and nobody was told of it"));
                 }
-                Some(Phase::Live) => open += 1,
+                Some(Phase::Live) => {
+                    self.check_live_at_rest(context, place)?;
+                    open += 1;
+                }
                 Some(Phase::Starting) => return Err(Property::Rest.broken("a session starts for ever")),
                 Some(Phase::Dying) => return Err(Property::Rest.broken("a session dies for ever")),
                 Some(Phase::Quarantined) => {
@@ -331,6 +367,34 @@ impl World {
         }
         if self.shutdown.is_some() && (!self.finished || open > 0) {
             return Err(Property::Rest.broken("a shutdown never finishes, or leaves a session"));
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// A live session that nothing happens to any more.
+    fn check_live_at_rest(&self, context: &Context<'_>, place: u8) -> Checked {
+        let cell = self.cell(place);
+        if self.ended_holders & (1 << cell.creator) != 0 {
+            return Err(Property::Leases.broken("a session lives whose lease has ended"));
+        }
+        if context.config.ttl {
+            return Err(Property::Leases.broken("a session outlives its time"));
+        }
+        let unknown = |server: &ServerCell| {
+            let gone = server.added_by.is_some_and(|ask| self.asked[usize::from(ask)] == Asked::Gone);
+            gone && server.standing == Standing::Member
+                && server.restart_of.is_none()
+                && server.replaces.is_none()
+        };
+        if context.config.idle.is_none() && cell.servers.iter().any(unknown) {
+            return Err(Property::Changes.broken("a server stays that nobody was told of"));
+        }
+        let state = cell.machine.as_ref().map(|machine| machine.get().machine.fine_state());
+        let watched = context.config.idle.is_some() && self.luck.looks.is_none_or(|looks| looks > 0);
+        if watched && state != Some("parked") {
+            return Err(Property::Idleness.broken("a session that nobody uses stays"));
         }
         Ok(())
     }

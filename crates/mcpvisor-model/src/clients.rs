@@ -1,6 +1,6 @@
 //! What clients do: ask, go away, and ask again of the registry's successor (`supervisor.rs`).
+use crate::asks::Ask;
 use crate::checks;
-use crate::config::Ask;
 use crate::mail::{Letter, Way};
 use crate::rules::{Checked, Property, Witness};
 use crate::world::{Asked, Context, World};
@@ -12,6 +12,19 @@ impl World {
         let (_, ask) = context.asks[number];
         if let Asked::Again(meant) = self.asked[number] {
             return self.ask_again(context, number, meant);
+        }
+        let call = u8::try_from(number).expect("asks are few");
+        match ask {
+            Ask::Call { key, held } => {
+                self.call(context, call, key, held);
+                return Ok(());
+            }
+            Ask::Decide { key, approve } => {
+                self.asked[number] = Asked::Answered;
+                return self.decide(context, key, approve);
+            }
+            Ask::Change { key, .. } => return self.change(context, call, key),
+            _ => {}
         }
         match ask {
             Ask::Shutdown(urgency) => {
@@ -26,6 +39,12 @@ impl World {
                 let holder = self.registry.get().machine.current(&context.config.keys[usize::from(key)]);
                 if let Some(session) = holder.and_then(|(id, _)| self.place(id)) {
                     self.post(session, Way::Lease, Letter::Wanted(reason));
+                }
+            }
+            Ask::Detach { key } => {
+                self.asked[number] = Asked::Answered;
+                if let Some(session) = self.holder(context, key) {
+                    self.post(session, Way::Lease, Letter::Detached);
                 }
             }
             Ask::Close { now: true, .. } => {
@@ -88,6 +107,14 @@ impl World {
 
     pub(crate) fn vanish(&mut self, context: &Context<'_>, number: usize) -> Checked {
         self.luck.vanish -= 1;
+        let call = u8::try_from(number).expect("asks are few");
+        match self.asked[number] {
+            Asked::Calling(_) | Asked::ToHold(_) | Asked::AtGate(_) | Asked::Held(..) => {
+                return self.give_call_up(context, call);
+            }
+            Asked::Changing(..) | Asked::Added(_) => return self.cancel_change(context, call),
+            _ => {}
+        }
         context.saw_if(matches!(self.asked[number], Asked::Opened(_)), Witness::GaveUpLate);
         self.asked[number] = Asked::Gone;
         self.tell_registry(context, RegistryEvent::Cancel { request: RequestId(number as u64 + 1) })
@@ -110,6 +137,11 @@ impl World {
             Ok(Answer::Opened { session, .. }) => self.place(*session).map_or(Asked::Answered, Asked::Opened),
             _ => Asked::Answered,
         };
+        if let Ok(Answer::Opened { session, created: false }) = result
+            && let Some(place) = self.place(*session)
+        {
+            self.touch(context, place);
+        }
         self.witness_answer(context, result);
         Ok(())
     }
@@ -133,6 +165,10 @@ impl World {
                 context.saw_if(counts.dying > 0, Witness::FullWhileDying);
                 let total = matches!(scope, mcpvisor_lifecycle::registry::CapacityScope::Total);
                 context.saw_if(!total, Witness::FullForUser);
+            }
+            Err(Refusal::HolderEnded) => context.saw(Witness::HolderEndedFirst),
+            Err(Refusal::ParentClosing { .. } | Refusal::ParentNotFound) => {
+                context.saw(Witness::ParentRefused);
             }
             Err(Refusal::Quarantined { .. }) => context.saw(Witness::RefusedQuarantined),
             Err(Refusal::DeadlineExceeded { .. }) | Ok(Answer::NotYet { .. }) => {

@@ -1,72 +1,22 @@
 //! A bounded configuration: who asks for what, what servers there are, and how much bad luck there may be.
+use crate::asks::{Ask, key, tenant};
 use crate::rules::Witness;
 use mcpvisor_lifecycle::registry::{
-    CloseOptions, Goal, IfClosing, IfOpen, Open, Quota, RegistryConfig, RegistryEvent, Target, Urgency,
+    CloseOptions, IfClosing, IfOpen, Lifetime, Open, Quota, RegistryConfig, RegistryEvent, Target,
 };
-use mcpvisor_lifecycle::server::{Mode, Restart, ServerConfig};
-use mcpvisor_lifecycle::session::{CloseReason, SessionConfig, SessionServer};
-use mcpvisor_lifecycle::{Generation, KeyRef, Moment, RequestId, ServerName, SessionKey, Tenant, Uid};
+use mcpvisor_lifecycle::server::{Health, Mode, Restart, ServerConfig};
+use mcpvisor_lifecycle::session::{IdleLimit, Limits, OnIdle, SessionConfig, SessionServer};
+use mcpvisor_lifecycle::{BreakerConfig, Generation, KeyRef, Moment, RequestId, ServerName, SpecDigest};
 use std::time::Duration;
 
-/// An open; the key is a place in [`Config::keys`].
-#[derive(Debug, Clone, Copy)]
-pub struct OpenAsk {
-    /// Which key.
-    pub key: u8,
-    /// Two opens are the same session if it is equal.
-    pub definition: u64,
-    /// Waits for ready.
-    pub wait: bool,
-    /// Joins an open session.
-    pub join: bool,
-    /// Waits for a key that is being torn down.
-    pub park: bool,
-    /// Its quota group.
-    pub tenant: Option<&'static str>,
-    /// On the registry's clock, in microseconds.
-    pub deadline: Option<u64>,
-}
-
-/// What a client of the model does.
-#[derive(Debug, Clone, Copy)]
-pub enum Ask {
-    /// Opens a key.
-    Open(OpenAsk),
-    /// Closes what holds a key, or one generation.
-    Close {
-        /// Which key.
-        key: u8,
-        /// Which generation; none for the one that holds the key.
-        generation: Option<u64>,
-        /// Without a drain.
-        now: bool,
-        /// Waits for the end.
-        wait: bool,
-    },
-    /// Waits.
-    Wait {
-        /// Which key.
-        key: u8,
-        /// What for.
-        goal: Goal,
-        /// On the registry's clock, in microseconds.
-        deadline: Option<u64>,
-    },
-    /// Tries a kill again.
-    RetryKill {
-        /// Which key.
-        key: u8,
-    },
-    /// Has the daemon shut down; answered at once, as far as the model goes.
-    Shutdown(Urgency),
-    /// A lease wants to close what holds a key now; its word is on its way for a while.
-    Lease {
-        /// Which key.
-        key: u8,
-        /// Why.
-        reason: CloseReason,
-    },
-}
+/// Longer than any history.
+const LONG: Duration = Duration::from_secs(10_000_000);
+/// The one server spec that breakers know.
+pub(crate) const SPEC: SpecDigest = SpecDigest(1);
+/// How long a session may be idle: more than there are things that happen at its gate, each of which takes a microsecond.
+pub(crate) const IDLE: Duration = Duration::from_micros(100);
+/// How long a call may hold that off.
+const PIN: Duration = Duration::from_micros(10_000);
 
 /// How long rungs and timers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +48,12 @@ pub struct Luck {
     pub lost_registries: u8,
     /// Deaths of the daemon.
     pub deaths: u8,
+    /// Processes that end which hold a lease.
+    pub holders: u8,
+    /// Handshakes that tell of another era.
+    pub eras: u8,
+    /// Looks at who is idle, or healthy; none: as many as there are timers for them.
+    pub looks: Option<u8>,
 }
 
 /// A server of every session.
@@ -140,6 +96,22 @@ pub struct Config {
     pub polite_helpers: bool,
     /// The end of the output and the answers of handshakes are on their way for a while, and so can be late.
     pub streams: bool,
+    /// What is added, or put in another's place.
+    pub added: ServerKind,
+    /// Servers have a command that ends what they started elsewhere.
+    pub stop_command: bool,
+    /// No start runs out of time.
+    pub patient: bool,
+    /// Servers are asked whether they are well; one question without an answer is the end of one.
+    pub health: bool,
+    /// What becomes of sessions that are idle for too long.
+    pub idle: Option<OnIdle>,
+    /// An open that finds no room takes the place of a session that nobody uses.
+    pub evict: bool,
+    /// Sessions have a time to live.
+    pub ttl: bool,
+    /// So many failed starts open the breaker of the one spec that there is; and whether its wait ever ends.
+    pub breaker: Option<(u32, bool)>,
     /// How much may go wrong.
     pub luck: Luck,
     /// What must have happened in it.
@@ -166,6 +138,14 @@ impl Config {
             drain: false,
             polite_helpers: false,
             streams: false,
+            added: ServerKind { mode: Mode::Exclusive, required: false, helper: false },
+            stop_command: false,
+            patient: false,
+            health: false,
+            idle: None,
+            evict: false,
+            ttl: false,
+            breaker: None,
             luck: Luck::default(),
             expects: Vec::new(),
             states: 0,
@@ -193,11 +173,22 @@ impl Config {
             max_sessions,
             max_sessions_per_user,
             max_sessions_per_tenant,
+            evict_after: self.evict.then_some(Duration::ZERO),
             tombstones: self.tombstones,
-            tombstone_age: self.tombstone_age.map_or(Duration::from_secs(10_000_000), Duration::from_micros),
-            breaker: mcpvisor_lifecycle::BreakerConfig::default(),
+            tombstone_age: self.tombstone_age.map_or(LONG, Duration::from_micros),
+            breaker: self.breaker.map_or_else(BreakerConfig::default, |(failures, ends)| BreakerConfig {
+                failures,
+                period: LONG,
+                wait: if ends { Duration::ZERO } else { LONG },
+            }),
             ..RegistryConfig::default()
         }
+    }
+
+    /// What a session counts as. How long it may be idle matters to evictions alone.
+    pub(crate) fn quota(&self) -> Quota {
+        let idle = self.idle.filter(|_| self.evict).map(|_| IDLE);
+        Quota { lifetime: Lifetime { idle, ..Lifetime::default() }, ..Quota::default() }
     }
 
     pub(crate) fn session(&self) -> SessionConfig {
@@ -205,7 +196,7 @@ impl Config {
         SessionConfig {
             servers: servers
                 .map(|(place, kind)| SessionServer {
-                    name: server_name(place),
+                    name: server_name(u8::try_from(place).expect("servers are few")),
                     required: kind.required,
                     significant: false,
                 })
@@ -215,24 +206,39 @@ impl Config {
         }
     }
 
-    pub(crate) fn server(&self, place: usize) -> ServerConfig {
+    /// Of a session that is not direct.
+    pub(crate) fn limits(&self) -> Limits {
+        let idle = self.idle.map(|then| IdleLimit { idle: IDLE, pin: PIN, then });
+        Limits { ttl: self.ttl.then_some(Duration::ZERO), idle }
+    }
+
+    /// The kind of a server by its place in its session.
+    pub(crate) fn kind(&self, place: u8) -> ServerKind {
+        self.servers.get(usize::from(place)).copied().unwrap_or(self.added)
+    }
+
+    pub(crate) fn server(&self, place: u8) -> ServerConfig {
         let span = |micros| match self.budgets {
             Budgets::Any => Duration::ZERO,
             Budgets::Distinct => Duration::from_micros(micros),
         };
         ServerConfig {
-            mode: self.servers[place].mode,
-            start: span(1_000),
+            mode: self.kind(place).mode,
+            start: if self.patient { LONG } else { span(1_000) },
             stdin_grace: span(20),
             term_grace: span(30),
-            stop_command: None,
+            stop_command: self.stop_command.then(|| span(40)),
             kill_wait: span(50),
             restart: self.restart,
             restart_intensity: 1,
             restart_period: Duration::from_secs(1_000),
             backoff: span(2),
             longest_backoff: span(2),
-            health: None,
+            health: self.health.then_some(Health {
+                interval: Duration::from_micros(1),
+                timeout: Duration::from_micros(1),
+                misses: 1,
+            }),
             seed: 7,
         }
     }
@@ -241,7 +247,7 @@ impl Config {
         self.servers.iter().any(|kind| kind.mode == Mode::Direct)
     }
 
-    /// What the registry is told of an ask; none of a lease, whose word goes by mail.
+    /// What the registry is told of an ask; none of what others are told.
     pub(crate) fn event(
         &self,
         number: usize,
@@ -258,16 +264,16 @@ impl Config {
                 request,
                 key: self.keys[usize::from(open.key)].clone(),
                 tenant: open.tenant.map(tenant),
-                parent: None,
-                quota: Quota::default(),
-                queue: None,
+                parent: open.parent.map(|key| self.keys[usize::from(key)].key.clone()),
+                quota: self.quota(),
+                queue: open.queue.map(Moment),
                 definition: open.definition,
                 if_closing: if open.park { IfClosing::Wait } else { IfClosing::Fail },
                 if_open: if open.join { IfOpen::Join } else { IfOpen::Fail },
                 direct: self.is_direct(),
                 wait: open.wait,
                 deadline: open.deadline.map(Moment),
-                specs: Vec::new(),
+                specs: self.breaker.map(|_| SPEC).into_iter().collect(),
             }),
             Ask::Close { key, generation, now, wait } => RegistryEvent::Close {
                 request,
@@ -286,56 +292,16 @@ impl Config {
                 RegistryEvent::RetryKill { request, target: target(key, None), deadline: None }
             }
             Ask::Shutdown(urgency) => RegistryEvent::Shutdown { urgency },
-            Ask::Lease { .. } => return None,
+            Ask::Lease { .. }
+            | Ask::Detach { .. }
+            | Ask::Call { .. }
+            | Ask::Decide { .. }
+            | Ask::Change { .. } => return None,
         })
     }
 }
 
-impl Ask {
-    /// Whether an answer is owed.
-    pub(crate) fn is_answered(self) -> bool {
-        !matches!(self, Self::Shutdown(_) | Self::Lease { .. })
-    }
-
-    /// An open that is not content with being admitted.
-    pub(crate) fn waits_for_ready(self) -> bool {
-        matches!(self, Self::Open(OpenAsk { wait: true, .. }))
-    }
-
-    pub(crate) fn key(self) -> Option<u8> {
-        match self {
-            Self::Open(OpenAsk { key, .. })
-            | Self::Close { key, .. }
-            | Self::Wait { key, .. }
-            | Self::RetryKill { key }
-            | Self::Lease { key, .. } => Some(key),
-            Self::Shutdown(_) => None,
-        }
-    }
-}
-
-/// An open that waits, joins and parks.
-#[must_use]
-pub fn open(key: u8) -> OpenAsk {
-    OpenAsk { key, definition: 7, wait: true, join: true, park: true, tenant: None, deadline: None }
-}
-
-/// A close that waits.
-#[must_use]
-pub fn close(key: u8) -> Ask {
-    Ask::Close { key, generation: None, now: false, wait: true }
-}
-
-/// A key of a user.
-#[must_use]
-pub fn key(uid: u32, name: &str) -> KeyRef {
-    KeyRef { uid: Uid(uid), key: SessionKey::new(name).expect("the model's keys have a key's form") }
-}
-
-fn tenant(name: &str) -> Tenant {
-    Tenant::new(name).expect("the model's tenants have a tenant's form")
-}
-
-pub(crate) fn server_name(place: usize) -> ServerName {
-    ServerName::new(["s0", "s1"][place]).expect("the model's servers have a server's form")
+/// A server's name by its number.
+pub(crate) fn server_name(number: u8) -> ServerName {
+    ServerName::new(&format!("s{number}")).expect("the model's servers have a server's form")
 }

@@ -1,10 +1,19 @@
-//! The configurations: bounded ones that are walked through, and a wide one for random histories.
+//! The configurations: bounded ones that are walked through, and two wide ones for random histories.
 //!
 //! To look at something new, add a configuration here, with the witnesses that show that it was reached.
-use crate::config::{Ask, Budgets, Config, Luck, OpenAsk, ServerKind, close, key, open};
-use crate::rules::{Property, Witness as W};
+mod bugs;
+mod calls;
+mod changes;
+mod tenants;
+mod wide;
+
+pub use bugs::finder;
+pub use wide::wide;
+
+use crate::asks::{Ask, OpenAsk, close, key, open};
+use crate::config::{Budgets, Config, Luck, ServerKind};
+use crate::rules::Witness as W;
 use mcpvisor_lifecycle::registry::{Goal, Urgency};
-use mcpvisor_lifecycle::seeded::Bug;
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_lifecycle::session::CloseReason;
 
@@ -13,6 +22,8 @@ const B: u8 = 1;
 const C: u8 = 2;
 
 const EXCLUSIVE: ServerKind = ServerKind { mode: Mode::Exclusive, required: true, helper: true };
+/// One that leaves nothing behind.
+const ALONE: ServerKind = ServerKind { helper: false, ..EXCLUSIVE };
 
 fn opens(key: u8) -> Ask {
     Ask::Open(open(key))
@@ -41,6 +52,29 @@ const SIZED: &[Sized] = &[
     (quarantine, [53_000, 460_000]),
     (deadlines, [136_000, 410_000]),
     (late_notes, [109_000, 670_000]),
+    (tenants::tree, [160_000, 220_000]),
+    (tenants::leases, [69_000, 600_000]),
+    (tenants::detach, [25_000, 136_000]),
+    (tenants::time_to_live, [70_000, 1_450_000]),
+    (tenants::queue, [30_000, 980_000]),
+    (tenants::slots, [4_700, 1_080_000]),
+    (tenants::breaker, [1_600, 195_000]),
+    (tenants::open_breaker, [17_000, 26_500]),
+    (calls::calls, [40_000, 220_000]),
+    (calls::held_calls, [30_000, 1_300_000]),
+    (calls::idle, [260_000, 1]),
+    (calls::evictions, [1, 1]),
+    (calls::idle_tree, [48_000, 1]),
+    (calls::parking, [510_000, 1]),
+    (calls::health, [280_000, 1]),
+    (changes::adds, [49_000, 1]),
+    (changes::cancelled_adds, [21_500, 1]),
+    (changes::removes, [16_500, 1]),
+    (changes::replacements, [63_000, 1]),
+    (changes::stop_first, [82_000, 1]),
+    (changes::restarts, [263_000, 1]),
+    (changes::stop_commands, [63_000, 1]),
+    (changes::eras, [26_000, 1]),
 ];
 
 type Sized = (fn(bool) -> Config, [usize; 2]);
@@ -64,7 +98,7 @@ pub fn all() -> Vec<Config> {
 /// The one of a name.
 #[must_use]
 pub fn named(name: &str) -> Option<Config> {
-    all().into_iter().chain([wide()]).find(|config| config.name == name)
+    all().into_iter().find(|config| config.name == name)
 }
 
 /// A configuration in two sizes: the small one is for every run of the tests.
@@ -322,99 +356,4 @@ fn late_notes(large: bool) -> Config {
     config
         .client(&[opens(A), Ask::Lease { key: A, reason: CloseReason::Idle }, close(A)])
         .client(&[opens(A), Ask::Lease { key: A, reason: CloseReason::Ttl }])
-}
-
-/// Everything at once, for random histories.
-#[must_use]
-pub fn wide() -> Config {
-    let all = |key, tenant| Ask::Open(OpenAsk { tenant, ..open(key) });
-    Config {
-        keys: vec![key(1, "a"), key(1, "b"), key(2, "a"), key(1, "c")],
-        slots: [3, 2, 2],
-        tombstones: 3,
-        servers: vec![
-            ServerKind { mode: Mode::Shared, ..EXCLUSIVE },
-            ServerKind { required: false, helper: false, ..EXCLUSIVE },
-        ],
-        restart: Restart::Transient,
-        budgets: Budgets::Distinct,
-        drain: true,
-        streams: true,
-        luck: Luck {
-            vanish: 4,
-            exits: 3,
-            hangups: 0,
-            failed_launches: 1,
-            failed_handshakes: 1,
-            lost_servers: 2,
-            lost_sessions: 1,
-            lost_registries: 1,
-            deaths: 1,
-        },
-        ..Config::new("wide", "everything at once, for random histories")
-    }
-    .client(&[opens(A), close(A), opens(A), wait(A, Goal::Ready), close(A), opens(A)])
-    .client(&[opens(A), opens(B), Ask::Lease { key: A, reason: CloseReason::Idle }, close(B), opens(B)])
-    .client(&[all(B, Some("t")), close(A), Ask::RetryKill { key: A }, wait(B, Goal::Closed), opens(A)])
-    .client(&[
-        all(C, Some("u")),
-        Ask::Open(OpenAsk { wait: false, definition: 8, ..open(C) }),
-        close(C),
-        opens(3),
-    ])
-    .client(&[
-        Ask::Open(OpenAsk { deadline: Some(5), join: false, ..open(A) }),
-        Ask::Close { key: A, generation: Some(1), now: true, wait: true },
-        Ask::RetryKill { key: B },
-        Ask::Shutdown(Urgency::Drain),
-        Ask::Shutdown(Urgency::Kill),
-    ])
-}
-
-/// The configuration that finds a bug, and the property that it breaks there first; none for a bug of what the model does not
-/// play, which the scenarios of the machines find.
-#[must_use]
-pub fn finder(bug: Bug) -> Option<(Config, Property)> {
-    let (config, property): (fn(bool) -> Config, Property) = match bug {
-        Bug::G1ReopenDoesNotWait => (limits, Property::OneGeneration),
-        Bug::G1EntryIsRemovedAtClose => (reopen, Property::Capacity),
-        Bug::G2NoSingleFlight => (reopen, Property::OneGeneration),
-        Bug::G3OldFactsCount => (limits, Property::OldFacts),
-        Bug::G3OldExitCounts => (restart, Property::OldFacts),
-        Bug::G6SlotReturnedEarly => (full, Property::Capacity),
-        Bug::G7CancelFreesAtOnce => (full, Property::Capacity),
-        Bug::G7AnswerOnItsWayIsForgotten => (reopen, Property::Rest),
-        Bug::G11GateStaysOpen => (ladder, Property::Fences),
-        Bug::G12EndIsToldAtMainExit => (reopen, Property::TrueEnds),
-        Bug::G13JoinedCloseIsAnsweredEarly => (reopen, Property::TrueEnds),
-        Bug::G14CancelHurries => (reopen, Property::WholeBudgets),
-        Bug::G16DrainEatsTheKill => (ladder, Property::WholeBudgets),
-        Bug::G16RungsShareABudget => (ladder, Property::WholeBudgets),
-        Bug::G17LateLaunchIsForgotten => (shutdown, Property::Owned),
-        Bug::G17LateLaunchIsPublished => (handshake, Property::Fences),
-        Bug::G19ParkedOpenIsLost => (reopen, Property::Rest),
-        Bug::G20WaitSaysClosedEarly => (|_| memory(), Property::TrueEnds),
-        Bug::G21ChildrenAreForgotten
-        | Bug::G21ParentDoesNotWait
-        | Bug::G19WakeIsForgotten
-        | Bug::G32ClaimIsNotLookedAtAgain
-        | Bug::G33IdleTimerIsLost => return None,
-        Bug::G22ReadyAfterClose => (reopen, Property::Fences),
-        // Nothing here changes a live session's servers: the scenarios of mcpvisor-lifecycle find these.
-        Bug::G26AddOutlivesTheClose
-        | Bug::G26CancelIsForgotten
-        | Bug::G26AnswerOnItsWayIsForgotten
-        | Bug::G29RestartLeavesTheTree => return None,
-        Bug::G29BusyIsSick => return None,
-        // Nobody shows a token here, and nobody makes room.
-        Bug::G6EvictedSlotIsTakenAtOnce | Bug::G32EvictionDoesNotLook => return None,
-        Bug::G41RevocationLosesAgainstAClose | Bug::G41TokenOutlivesItsGeneration => return None,
-        Bug::G29BackoffBeatsStop => (restart, Property::Fences),
-        Bug::G29TreeIsLeftAtExit => (restart, Property::TrueEnds),
-        Bug::G34ExitBeatsHangUp => (direct, Property::TrueEnds),
-        Bug::G35ShutdownSkipsStarting => (shutdown, Property::Rest),
-        Bug::G36RecoveryForgetsTheBarrier => (recovery, Property::OneGeneration),
-        Bug::G39WaitOutlastsQuarantine => (direct, Property::OneAnswer),
-    };
-    Some((config(false), property))
 }

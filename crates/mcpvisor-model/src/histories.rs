@@ -1,11 +1,10 @@
 //! Random histories through a configuration that is too large to be walked through.
 use crate::action::Action;
-use crate::checker::{Violation, replay, seen};
+use crate::checker::{Violation, replay};
 use crate::config::Config;
-use crate::rules::{Property, Witness};
+use crate::rules::{Property, Reached, Witness};
 use crate::world::{Context, World};
 use mcpvisor_lifecycle::seeded::Bug;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A history that has not come to rest after so many steps never will: each script, timer and letter ends.
 const LONGEST: usize = 2_000;
@@ -41,7 +40,7 @@ pub struct History {
 /// and others none.
 #[must_use]
 pub fn wander(config: &Config, bug: Option<Bug>, seed: u64) -> History {
-    let reached = AtomicU64::new(0);
+    let reached = Reached::default();
     let asks: Vec<_> = config.asks().collect();
     let context = Context { config, asks: &asks, bug, reached: &reached, story: None };
     let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
@@ -66,7 +65,7 @@ pub fn wander(config: &Config, bug: Option<Bug>, seed: u64) -> History {
             story: path[path.len() - 20..].iter().map(|action| format!("{action:?}")).collect(),
         })
     });
-    History { steps: path.len(), violation, reached: seen(reached.load(Ordering::Relaxed)) }
+    History { steps: path.len(), violation, reached: reached.all() }
 }
 
 /// One of the choices; bad luck is taken only once in `reluctance` times that it is drawn, unless nothing else is left.

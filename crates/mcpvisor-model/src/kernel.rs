@@ -1,5 +1,13 @@
 //! What the kernel has of one launch.
 
+/// How far the stop command of one launch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Command {
+    Unrun,
+    Runs,
+    Ended,
+}
+
 /// One launch, from its order to its release: a main process, and perhaps a helper that left its process group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Tree {
@@ -18,6 +26,9 @@ pub(crate) struct Tree {
     pub(crate) asked: bool,
     /// Its client has closed its end.
     pub(crate) hung_up: bool,
+    /// There was a process.
+    pub(crate) was_born: bool,
+    pub(crate) command: Command,
 }
 
 impl Tree {
@@ -33,6 +44,8 @@ impl Tree {
             killed_early: false,
             asked: false,
             hung_up: false,
+            was_born: false,
+            command: Command::Unrun,
         }
     }
 
@@ -40,9 +53,14 @@ impl Tree {
         self.main || self.helper
     }
 
-    /// Nothing lives, and nothing can still be born.
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Nothing lives in its scope, and nothing can still be born there.
+    pub(crate) fn is_empty(&self) -> bool {
         !self.lives() && !self.unborn
+    }
+
+    /// The same, and its stop command does not run.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_empty() && self.command != Command::Runs
     }
 
     pub(crate) fn kill(&mut self) {

@@ -3,6 +3,9 @@
 //! `docs/model.md` says what a state is, what can happen, and what is left out. [`configs`] holds the bounded configurations;
 //! [`check`] walks through all states of one, [`find`] looks for a bug there; [`wander`] follows random histories through a larger one.
 mod action;
+mod asks;
+mod calls;
+mod changes;
 mod checker;
 mod checks;
 mod clients;
@@ -20,7 +23,8 @@ mod session_side;
 mod shared;
 mod world;
 
+pub use asks::{Ask, OpenAsk, What, close, key, open};
 pub use checker::{Outcome, Violation, check, find};
-pub use config::{Ask, Budgets, Config, Luck, OpenAsk, ServerKind, close, key, open};
+pub use config::{Budgets, Config, Luck, ServerKind};
 pub use histories::{History, wander};
 pub use rules::{Property, Witness, Wrong};

@@ -5,7 +5,7 @@ use crate::mail::{Letter, Way};
 use crate::rules::{Checked, Witness};
 use crate::shared::Shared;
 use crate::world::{Asked, Context, World, seeded};
-use mcpvisor_lifecycle::registry::{Left, Quota, Registry, RegistryEvent};
+use mcpvisor_lifecycle::registry::{Left, Registry, RegistryEvent};
 use mcpvisor_lifecycle::session::Ended;
 use mcpvisor_lifecycle::{Generation, Tenant, Uid};
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ impl World {
             server.lost = true;
             (server.reaps, server.reap_timers) = (0, 0);
         }
+        self.drop_changes(session);
         self.mail.drop_where(|lane| lane.session == session && !lane.way.to_registry());
     }
 
@@ -45,9 +46,11 @@ impl World {
         }
         context.saw(Witness::SessionReaped);
         self.end_actors(session);
+        self.close_gate(context, session);
+        self.settle_calls(context, session);
         let cell = self.edit(session);
         cell.condemned = true;
-        cell.gate_open = false;
+        cell.was_lost = true;
         cell.reap_timers += 1;
         for server in &mut cell.servers {
             server.trees.iter_mut().for_each(Tree::kill);
@@ -94,10 +97,12 @@ impl World {
         // Opens fail; who waits for a session asks again.
         for (asked, (_, ask)) in self.asked.iter_mut().zip(context.asks) {
             if let Asked::Waiting(meant) = *asked {
-                let is_open = matches!(ask, crate::config::Ask::Open(_));
+                let is_open = matches!(ask, crate::asks::Ask::Open(_));
                 *asked = if is_open { Asked::Answered } else { Asked::Again(meant) };
             }
         }
+        self.passed.clear();
+        self.breakers.clear();
         self.repeat_shutdown(context)
     }
 
@@ -110,10 +115,11 @@ impl World {
                 continue;
             }
             self.end_actors(session);
+            self.drop_calls(session);
             for server in &mut self.edit(session).servers {
-                server.trees.retain(Tree::lives);
+                server.trees.retain(|tree| !tree.is_gone() && !tree.unborn);
             }
-            if !self.cell(session).lives() {
+            if self.cell(session).is_gone() {
                 self.end_session(session)?;
             }
         }
@@ -131,6 +137,8 @@ impl World {
             }
         }
         (self.shutdown, self.finished) = (None, false);
+        self.passed.clear();
+        self.breakers.clear();
         Ok(())
     }
 
@@ -143,7 +151,7 @@ impl World {
                 session: cell.id,
                 key: config.keys[usize::from(cell.key)].clone(),
                 tenant: cell.tenant.map(|name| Tenant::new(name).expect("it was one before")),
-                quota: Quota::default(),
+                quota: context.config.quota(),
                 direct: config.is_direct(),
             }
         });

@@ -17,12 +17,18 @@ pub(crate) enum Way {
     SessionLost,
     /// To the registry: what owns a session wants it closed.
     Lease,
+    /// To the registry: somebody uses the session.
+    Use,
     /// Registry to session.
     FromRegistry,
     /// Server to session.
     FromServer(u8),
     /// To the session: no call is in flight.
     Gate,
+    /// To the session: someone waits at its parked gate.
+    Wake,
+    /// To the session: no call is in flight at a server.
+    ServerGate(u8),
     /// To the session: the client is gone.
     Client,
     /// To the session, by supervision: the server's actor is gone.
@@ -43,6 +49,8 @@ pub(crate) enum Way {
     Stream(u8),
     /// To the server: the handshake is answered.
     Handshake(u8),
+    /// To the server: its stop command has ended.
+    Command(u8),
 }
 
 /// A lane: a way, and the session that it is about, by its place in the world.
@@ -62,16 +70,26 @@ pub(crate) enum Letter {
     Ended(Ended),
     Quarantined,
     SessionLost,
+    StartFailed,
+    IdleClaimed,
+    Detached,
+    Used,
     Begin,
+    AwaitChildren,
+    ChildrenGone,
+    StayOpen,
     Close { reason: CloseReason, now: bool },
     Urge(Urgency),
     RetryKill,
     Drained,
+    Quiet,
+    Wake,
     ClientGone,
     Report(ServerReport),
     ServerLost,
     Reaped { empty: bool },
     Start,
+    Restart,
     Stop { term_first: bool },
     Launched(u8),
     LaunchFailed(u8),
@@ -81,6 +99,7 @@ pub(crate) enum Letter {
     InputEnded(u8),
     HandshakeDone(u8),
     HandshakeFailed(u8),
+    CommandEnded(u8),
 }
 
 /// All that is under way, by lanes.
@@ -130,7 +149,8 @@ impl Way {
             | Self::Exit(place)
             | Self::Empty(place)
             | Self::Stream(place)
-            | Self::Handshake(place) => Some(place),
+            | Self::Handshake(place)
+            | Self::Command(place) => Some(place),
             _ => None,
         }
     }
@@ -142,6 +162,8 @@ impl Way {
             Self::FromRegistry
                 | Self::FromServer(_)
                 | Self::Gate
+                | Self::Wake
+                | Self::ServerGate(_)
                 | Self::Client
                 | Self::ServerLost(_)
                 | Self::ServerReaped(_)

@@ -74,13 +74,15 @@ fn walk(all: &[Config]) -> bool {
         }
     }
     println!("{states:>10} states in {:.0} s", begun.elapsed().as_secs_f64());
-    let unseen: Vec<_> = Witness::ALL.iter().filter(|witness| !seen.contains(witness)).collect();
-    println!("{} of {} witnesses reached; not: {unseen:?}", seen.len(), Witness::ALL.len());
+    if all.len() > 1 {
+        let unseen: Vec<_> = Witness::ALL.iter().filter(|witness| !seen.contains(witness)).collect();
+        println!("{} of {} witnesses reached; not: {unseen:?}", seen.len(), Witness::ALL.len());
+    }
     good
 }
 
 fn found(bug: Bug) -> Option<(Violation, usize)> {
-    let (config, property) = configs::finder(bug)?;
+    let (config, property) = configs::finder(bug);
     let (violation, states) = find(&config, bug, property);
     violation.map(|violation| (violation, states))
 }
@@ -88,7 +90,7 @@ fn found(bug: Bug) -> Option<(Violation, usize)> {
 fn bugs() -> bool {
     let mut good = true;
     for bug in Bug::ALL {
-        let Some((config, property)) = configs::finder(bug) else { continue };
+        let (config, property) = configs::finder(bug);
         match found(bug) {
             Some((violation, states)) => {
                 println!(
@@ -126,8 +128,8 @@ fn bug(name: &str) -> bool {
 }
 
 fn history(seed: &str, bug: Option<Bug>) -> bool {
-    let Ok(seed) = seed.parse() else { return help() };
-    let history = wander(&configs::wide(), bug, seed);
+    let Ok(seed) = seed.parse::<u64>() else { return help() };
+    let history = wander(&configs::wide(seed), bug, seed);
     println!("{} steps, {:?}", history.steps, history.reached);
     history.violation.as_ref().map(tell).is_none()
 }
@@ -136,7 +138,7 @@ fn histories(count: &str) -> bool {
     let Ok(count) = count.parse::<u64>() else { return help() };
     let (mut steps, mut seen, begun) = (0, BTreeSet::new(), Instant::now());
     for seed in 1..=count {
-        let history = wander(&configs::wide(), None, seed);
+        let history = wander(&configs::wide(seed), None, seed);
         steps += history.steps;
         seen.extend(history.reached);
         if let Some(violation) = history.violation {

@@ -1,26 +1,42 @@
 //! Tells the registry, and carries out what it decides, as `registry_actor.rs` does.
 use crate::checks;
 use crate::clocked::Clocked;
+use crate::config::SPEC;
 use crate::mail::{Lane, Letter, Way};
 use crate::rules::{Checked, Property, Witness};
 use crate::shared::Shared;
 use crate::world::{Asked, Cell, Context, ServerCell, World, seeded};
 use mcpvisor_lifecycle::registry::{Answer, Phase, RegistryEffect, RegistryEvent};
 use mcpvisor_lifecycle::session::{CloseReason, Session};
-use mcpvisor_lifecycle::{KeyRef, RequestId, SessionId};
+use mcpvisor_lifecycle::{Approvals, KeyRef, Moment, RequestId, SessionId};
 
 impl World {
     pub(crate) fn tell_registry(&mut self, context: &Context<'_>, event: RegistryEvent) -> Checked {
         let before = self.registry.clone();
+        let was_starting = self.is_starting(context, &event);
         context.tell(|| format!("registry: {event:?}"));
         let told = event.clone();
         let effects = self.registry.edit().step(event);
         checks::registry_step(self, context, &before.get().machine, &told, &effects)?;
+        checks::tokens(self, context, &told, &effects)?;
+        checks::queue(self, context, &before.get().machine, &told, &effects)?;
+        checks::breaker(self, context, &told, &effects, was_starting)?;
         self.run_registry(context, effects)
     }
 
+    /// It is a fact of a session that is starting.
+    fn is_starting(&self, context: &Context<'_>, event: &RegistryEvent) -> bool {
+        let (RegistryEvent::StartFailed { session, .. } | RegistryEvent::SessionReady { session }) = event
+        else {
+            return false;
+        };
+        self.place(*session).and_then(|place| self.phase(context, place)) == Some(Phase::Starting)
+    }
+
     pub(crate) fn registry_timer(&mut self, context: &Context<'_>) -> Checked {
+        let before = self.registry.clone();
         let effects = self.registry.edit().fire();
+        checks::queue(self, context, &before.get().machine, &RegistryEvent::Timeout, &effects)?;
         self.run_registry(context, effects)
     }
 
@@ -41,15 +57,31 @@ impl World {
                     if std::mem::replace(&mut self.edit(place).closing, true) {
                         return Err(Property::Fences.broken("a session is told to close twice"));
                     }
+                    checks::close(self, context, place, reason)?;
+                    context.saw_if(reason == CloseReason::ParentClosed, Witness::ChildClosed);
+                    context.saw_if(reason == CloseReason::Ttl && context.config.ttl, Witness::TimeToLive);
+                    let held = self.ended_holders & (1 << self.cell(place).creator) != 0;
+                    context.saw_if(reason == CloseReason::LeaseEnded && held, Witness::HolderEnded);
                     self.tell_actor(place, Letter::Close { reason, now: options.now });
                 }
-                RegistryEffect::RetireGate { .. }
-                | RegistryEffect::StayOpen { .. }
-                | RegistryEffect::Evict { .. } => {
-                    return Err(Property::Fences.broken("no session has an idle limit here"));
+                RegistryEffect::Evict { request, among, .. } => self.evict(context, request, &among)?,
+                RegistryEffect::RetireGate { session } => {
+                    let Some(place) = self.place(session) else { continue };
+                    self.retire_gate(context, place)?;
                 }
-                RegistryEffect::AwaitChildren { .. } | RegistryEffect::ChildrenGone { .. } => {
-                    return Err(Property::Fences.broken("no session has another one below it here"));
+                RegistryEffect::StayOpen { session } => {
+                    let Some(place) = self.place(session) else { continue };
+                    context.saw(Witness::StayedOpen);
+                    self.tell_actor(place, Letter::StayOpen);
+                }
+                RegistryEffect::AwaitChildren { session } => {
+                    let Some(place) = self.place(session) else { continue };
+                    context.saw(Witness::ParentWaited);
+                    self.tell_actor(place, Letter::AwaitChildren);
+                }
+                RegistryEffect::ChildrenGone { session } => {
+                    let Some(place) = self.place(session) else { continue };
+                    self.tell_actor(place, Letter::ChildrenGone);
                 }
                 RegistryEffect::Urge { session, urgency } => {
                     if urgency > self.urged {
@@ -78,11 +110,16 @@ impl World {
                     self.reply(context, request, &result)?;
                 }
                 RegistryEffect::Forget { .. } => context.saw(Witness::Forgotten),
-                RegistryEffect::Breaker { .. } => {}
-                // No client's end is its session's here.
-                RegistryEffect::Revoke { .. } => {}
-                // Nobody waits for a slot here.
-                RegistryEffect::Queued { .. } | RegistryEffect::LeftQueue { .. } => {}
+                RegistryEffect::Revoke { session } => {
+                    let Some(place) = self.place(session) else { continue };
+                    if std::mem::replace(&mut self.edit(place).revoked, true) {
+                        return Err(Property::Tokens.broken("a token is revoked twice"));
+                    }
+                }
+                // The first is for the log, the others were looked at with the step.
+                RegistryEffect::Breaker { .. }
+                | RegistryEffect::Queued { .. }
+                | RegistryEffect::LeftQueue { .. } => {}
                 RegistryEffect::Finished { leftovers } => self.finish(context, leftovers)?,
             }
         }
@@ -99,11 +136,12 @@ impl World {
         }
         let place = context.config.keys.iter().position(|other| other == key);
         let place = u8::try_from(place.expect("asks name keys of the configuration")).expect("keys are few");
-        let tenant = match context.asks[number].1 {
-            crate::config::Ask::Open(open) => open.tenant,
-            _ => None,
-        };
-        let machine = seeded(Session::new(context.config.session()), context.bug);
+        if self.ended_holders & (1 << number) != 0 {
+            return Err(Property::Leases.broken("a session is started whose lease has ended"));
+        }
+        let tenant = context.asks[number].1.tenant();
+        let machine = Session::new(context.config.session()).with_limits(context.config.limits());
+        let machine = seeded(machine, context.bug);
         self.sessions.push(Shared::new(Cell {
             id,
             key: place,
@@ -115,6 +153,17 @@ impl World {
             condemned: false,
             reap_timers: 0,
             recovered: false,
+            was_lost: false,
+            revoked: false,
+            creator: u8::try_from(number).expect("asks are few"),
+            tells_drained: false,
+            tells_quiet: false,
+            parked: false,
+            refuses: false,
+            last: Moment::default(),
+            used: false,
+            known_used: false,
+            approvals: seeded(Approvals::default(), context.bug),
             servers: vec![ServerCell::default(); context.config.servers.len()],
         }));
         let session = self.place(id).expect("it was just put there");
@@ -139,7 +188,7 @@ impl World {
     }
 
     /// A session's actor is told, if there is one.
-    fn tell_actor(&mut self, session: u8, letter: Letter) {
+    pub(crate) fn tell_actor(&mut self, session: u8, letter: Letter) {
         if self.cell(session).machine.is_some() {
             self.post(session, Way::FromRegistry, letter);
         }
@@ -160,6 +209,14 @@ impl World {
             Letter::Wanted(reason) => RegistryEvent::CloseWanted { session: id, reason },
             Letter::Ended(ended) => RegistryEvent::SessionEnded { session: id, ended },
             Letter::Quarantined => RegistryEvent::SessionQuarantined { session: id },
+            Letter::StartFailed => RegistryEvent::StartFailed { session: id, spec: SPEC },
+            Letter::Detached => RegistryEvent::Detached { session: id },
+            Letter::IdleClaimed => RegistryEvent::IdleClaimed { session: id },
+            Letter::Used => {
+                let live = self.phase(context, lane.session) == Some(Phase::Live);
+                self.edit(lane.session).known_used |= live;
+                RegistryEvent::Used { session: id }
+            }
             // The record tells whether it has ended.
             Letter::SessionLost if self.cell(lane.session).over => return Ok(()),
             Letter::SessionLost => RegistryEvent::SessionLost { session: id },

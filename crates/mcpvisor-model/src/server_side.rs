@@ -1,7 +1,7 @@
 //! Tells a server, and carries out what it decides, as `server_actor.rs` and the process layer do.
 use crate::action::Action;
 use crate::checks;
-use crate::kernel::Tree;
+use crate::kernel::{Command, Tree};
 use crate::mail::{Letter, Way};
 use crate::rules::{Checked, Property, Witness};
 use crate::world::{Context, World};
@@ -22,7 +22,12 @@ impl World {
         letter: Letter,
     ) -> Checked {
         let event = match letter {
-            Letter::Start => ServerEvent::Start,
+            Letter::Start => {
+                self.server(session, place).stopped = false;
+                ServerEvent::Start
+            }
+            Letter::Restart => ServerEvent::Restart,
+            Letter::CommandEnded(of) => ServerEvent::CommandEnded { incarnation: incarnation(of) },
             Letter::Stop { term_first } => ServerEvent::Stop { term_first },
             Letter::Urge(urgency) => ServerEvent::Urge { urgency },
             Letter::RetryKill => ServerEvent::RetryKill,
@@ -53,7 +58,7 @@ impl World {
         context.tell(|| format!("server {session}.{place}: {event:?}"));
         let server = &self.cell(session).servers[usize::from(place)];
         let after = server.machine.as_ref().expect("it was just seen");
-        checks::server_step(context, server, before.get(), after.get(), event, &effects)?;
+        checks::server_step(context, place, server, before.get(), after.get(), event, &effects)?;
         if let ServerEvent::Stop { .. } = event {
             context.saw_if(before.get().machine.fine_state() == "backoff", Witness::StoppedInBackoff);
             self.server(session, place).stopped = true;
@@ -79,6 +84,27 @@ impl World {
         server.client_first.get_or_insert(client);
     }
 
+    /// What the connection knows is told before the timer's event.
+    pub(crate) fn look_at_health(
+        &mut self,
+        context: &Context<'_>,
+        session: u8,
+        place: u8,
+        heard: bool,
+    ) -> Checked {
+        if let Some(looks) = &mut self.luck.looks {
+            *looks -= 1;
+        }
+        let busy = self.in_flight(session) > 0;
+        let machine = self.cell(session).servers[usize::from(place)].machine.as_ref();
+        let Some(of) = machine.and_then(|machine| machine.get().machine.incarnation()) else { return Ok(()) };
+        self.tell_server(context, session, place, ServerEvent::Looked { incarnation: of, heard, busy })?;
+        let Some(machine) = self.server(session, place).machine.as_mut() else { return Ok(()) };
+        let effects = machine.edit().fire();
+        checks::health(context, heard || busy, busy, &effects)?;
+        self.run_server(context, session, place, &effects)
+    }
+
     pub(crate) fn server_timer(&mut self, context: &Context<'_>, session: u8, place: u8) -> Checked {
         let server = &self.cell(session).servers[usize::from(place)];
         let Some(before) = server.machine.clone() else { return Ok(()) };
@@ -86,7 +112,15 @@ impl World {
         let effects = machine.edit().fire();
         let server = &self.cell(session).servers[usize::from(place)];
         let after = server.machine.as_ref().expect("it was just seen");
-        checks::server_step(context, server, before.get(), after.get(), ServerEvent::Timeout, &effects)?;
+        checks::server_step(
+            context,
+            place,
+            server,
+            before.get(),
+            after.get(),
+            ServerEvent::Timeout,
+            &effects,
+        )?;
         let killed = effects.iter().any(|effect| matches!(effect, ServerEffect::Kill { .. }));
         context.saw_if(killed && before.get().machine.fine_state() == "term", Witness::KilledInTime);
         self.run_server(context, session, place, &effects)
@@ -108,7 +142,7 @@ impl World {
                 ServerEffect::Handshake { incarnation } => {
                     self.with_tree(session, place, incarnation, |tree| tree.asked = true);
                 }
-                // No server is watched here.
+                // What comes of it is heard, or not.
                 ServerEffect::AskHealth { .. } => {}
                 ServerEffect::CloseStdin { incarnation } => {
                     self.with_tree(session, place, incarnation, |tree| tree.stdin_closed = true);
@@ -119,9 +153,14 @@ impl World {
                 ServerEffect::Kill { incarnation } => {
                     self.with_tree(session, place, incarnation, Tree::kill);
                 }
-                // No server of the model has a stop command.
-                ServerEffect::StopCommand { .. } | ServerEffect::KillCommand { .. } => {}
-                ServerEffect::Release { incarnation } => self.release(session, place, incarnation)?,
+                ServerEffect::StopCommand { incarnation } => {
+                    self.run_command(session, place, incarnation)?;
+                }
+                // It ends as late as it likes, killed or not.
+                ServerEffect::KillCommand { .. } => context.saw(Witness::CommandKilled),
+                ServerEffect::Release { incarnation } => {
+                    self.release(context, session, place, incarnation)?;
+                }
                 ServerEffect::Report(report) => {
                     self.post(session, Way::FromServer(place), Letter::Report(report));
                 }
@@ -145,7 +184,23 @@ impl World {
         Ok(())
     }
 
-    fn release(&mut self, session: u8, place: u8, of: Incarnation) -> Checked {
+    fn run_command(&mut self, session: u8, place: u8, of: Incarnation) -> Checked {
+        if self.cell(session).condemned {
+            let number = u8::try_from(of.0).expect("restarts are few");
+            self.post(session, Way::Command(place), Letter::CommandEnded(number));
+            return Ok(());
+        }
+        let mut before = None;
+        self.with_tree(session, place, of, |tree| {
+            before = Some(std::mem::replace(&mut tree.command, Command::Runs));
+        });
+        match before {
+            Some(Command::Unrun) => Ok(()),
+            _ => Err(Property::StopCommands.broken("a stop command runs twice, or of nothing")),
+        }
+    }
+
+    fn release(&mut self, context: &Context<'_>, session: u8, place: u8, of: Incarnation) -> Checked {
         let trees = &mut self.server(session, place).trees;
         let Some(at) = trees.iter().position(|tree| u32::from(tree.incarnation) == of.0) else {
             // A launch that was refused has no tree.
@@ -156,7 +211,12 @@ impl World {
                 Property::TrueEnds.broken("a server is released, and something of it lives or may be born")
             );
         }
-        trees.remove(at);
+        let tree = trees.remove(at);
+        // Who is urged to the kill has no time for it.
+        let urged = self.urged == Urgency::Kill;
+        if context.config.stop_command && !urged && tree.was_born && tree.command == Command::Unrun {
+            return Err(Property::StopCommands.broken("a stop command is passed over"));
+        }
         Ok(())
     }
 
@@ -183,7 +243,7 @@ impl World {
             Action::HelperEnds { session, server, tree } => {
                 let it = self.tree([session, server, tree]);
                 it.helper = false;
-                let (of, gone) = (it.incarnation, it.is_gone());
+                let (of, gone) = (it.incarnation, it.is_empty());
                 if gone {
                     self.post(session, Way::Empty(server), Letter::ScopeEmpty(of));
                 }
@@ -201,6 +261,19 @@ impl World {
                     return Ok(());
                 }
                 self.tell_server_letter(context, session, server, letter)
+            }
+            Action::CommandEnds { session, server, tree } => {
+                context.saw(Witness::CommandRan);
+                let it = self.tree([session, server, tree]);
+                it.command = Command::Ended;
+                let of = it.incarnation;
+                self.post(session, Way::Command(server), Letter::CommandEnded(of));
+                Ok(())
+            }
+            Action::OtherEra { session, server, tree } => {
+                self.luck.eras -= 1;
+                let of = incarnation(self.tree([session, server, tree]).incarnation);
+                self.tell_server(context, session, server, ServerEvent::OtherEra { incarnation: of })
             }
             Action::HangUp { session, server, tree } => {
                 self.luck.hangups -= 1;
@@ -224,11 +297,12 @@ impl World {
         let [session, server, _] = at;
         let doomed =
             self.cell(session).condemned || self.cell(session).servers[usize::from(server)].reaps > 0;
-        let helper = context.config.servers[usize::from(server)].helper;
+        let helper = context.config.kind(server).helper;
         let it = self.tree(at);
         let (of, early) = (it.incarnation, it.killed_early);
         it.unborn = false;
         it.main = works;
+        it.was_born = works;
         it.helper = works && helper;
         if works {
             context.saw_if(early, Witness::BornLate);
@@ -245,7 +319,7 @@ impl World {
         let it = self.tree(at);
         it.main = false;
         it.asked = false;
-        let (of, gone) = (it.incarnation, it.is_gone());
+        let (of, gone) = (it.incarnation, it.is_empty());
         context.saw_if(!gone, Witness::HelperLeft);
         self.post(session, Way::Exit(server), Letter::Exited { incarnation: of, normal });
         if gone {

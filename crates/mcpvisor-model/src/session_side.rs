@@ -1,10 +1,11 @@
 //! Tells a session, and carries out what it decides, as `session_actor.rs` does.
+use crate::changes::index;
 use crate::checks;
 use crate::clocked::Clocked;
 use crate::mail::{Lane, Letter, Way};
 use crate::rules::{Checked, Property, Witness};
 use crate::shared::Shared;
-use crate::world::{Context, World, seeded};
+use crate::world::{Context, Standing, World, seeded};
 use mcpvisor_lifecycle::Place;
 use mcpvisor_lifecycle::registry::CloseOptions;
 use mcpvisor_lifecycle::server::{Server, ServerReport};
@@ -24,12 +25,27 @@ impl World {
             }
             (Letter::Urge(urgency), _) => SessionEvent::Urge { urgency },
             (Letter::RetryKill, _) => SessionEvent::RetryKill,
+            (Letter::AwaitChildren, _) => SessionEvent::AwaitChildren,
+            (Letter::ChildrenGone, _) => SessionEvent::ChildrenGone,
+            (Letter::StayOpen, _) => SessionEvent::StayOpen,
+            (Letter::Quiet, _) => SessionEvent::Quiet,
+            (Letter::Wake, _) => SessionEvent::Wake,
+            (Letter::Drained, Way::ServerGate(place)) => {
+                SessionEvent::ServerDrained { server: Place(u32::from(place)) }
+            }
             (Letter::Drained, _) => SessionEvent::Drained,
             (Letter::ClientGone, _) => SessionEvent::ClientGone,
             (Letter::Report(report), Way::FromServer(place)) => {
                 // An actor that is lost may have left words behind: the reaper's count, not these.
                 if self.cell(lane.session).servers[usize::from(place)].known_lost {
                     return Ok(());
+                }
+                let kind = context.config.kind(place);
+                if matches!(report, ServerReport::Failed(_))
+                    && kind.required
+                    && context.config.breaker.is_some()
+                {
+                    self.post(lane.session, Way::FromSession, Letter::StartFailed);
                 }
                 SessionEvent::Server { server: Place(u32::from(place)), report }
             }
@@ -46,7 +62,12 @@ impl World {
         self.tell_session(context, lane.session, event)
     }
 
-    fn tell_session(&mut self, context: &Context<'_>, session: u8, event: SessionEvent) -> Checked {
+    pub(crate) fn tell_session(
+        &mut self,
+        context: &Context<'_>,
+        session: u8,
+        event: SessionEvent,
+    ) -> Checked {
         let Some(machine) = &mut self.edit(session).machine else { return Ok(()) };
         context.tell(|| format!("session {session}: {event:?}"));
         let effects = machine.edit().step(event);
@@ -55,8 +76,12 @@ impl World {
 
     pub(crate) fn session_timer(&mut self, context: &Context<'_>, session: u8) -> Checked {
         let Some(machine) = &mut self.edit(session).machine else { return Ok(()) };
-        context.saw(Witness::DrainExpired);
+        let looks = machine.get().machine.watches_idleness() && machine.get().machine.fine_state() == "live";
+        context.saw_if(machine.get().machine.fine_state() == "draining", Witness::DrainExpired);
         let effects = machine.edit().fire();
+        if looks && let Some(left) = &mut self.luck.looks {
+            *left -= 1;
+        }
         self.run_session(context, session, effects)
     }
 
@@ -64,31 +89,28 @@ impl World {
         for effect in effects {
             context.tell(|| format!("  session {session} does {effect:?}"));
             match effect {
-                SessionEffect::StartServer { server } => self.start_server(context, session, index(server)),
-                SessionEffect::CloseGate => {
-                    self.edit(session).gate_open = false;
-                    self.post(session, Way::Gate, Letter::Drained);
+                SessionEffect::StartServer { server } => {
+                    self.start_server(context, session, index(server))?;
                 }
-                SessionEffect::SettleCalls | SessionEffect::Changed(_) => {}
-                SessionEffect::LookAtActivity
-                | SessionEffect::ClaimIdle
-                | SessionEffect::ParkGate
-                | SessionEffect::OpenGate
-                | SessionEffect::RefuseWaiting => {
-                    return Err(Property::Fences.broken("no session has an idle limit here"));
-                }
-                // Nobody asks for a change here: the scenarios of the machines' own crate do.
+                SessionEffect::CloseGate => self.close_gate(context, session),
+                SessionEffect::SettleCalls => self.settle_calls(context, session),
+                SessionEffect::SettleServer { .. } | SessionEffect::Changed(_) => {}
+                SessionEffect::LookAtActivity => self.look_at_activity(context, session)?,
+                SessionEffect::ClaimIdle => self.post(session, Way::FromSession, Letter::IdleClaimed),
+                SessionEffect::ParkGate => self.park_gate(context, session)?,
+                SessionEffect::OpenGate => self.open_gate(context, session),
+                SessionEffect::RefuseWaiting => self.refuse_waiting(context, session),
                 SessionEffect::CreateServer { .. }
                 | SessionEffect::PublishServer { .. }
                 | SessionEffect::RetireServer { .. }
                 | SessionEffect::HoldServer { .. }
-                | SessionEffect::SettleServer { .. }
                 | SessionEffect::RestartServer { .. }
                 | SessionEffect::ForgetServer { .. }
-                | SessionEffect::Reply { .. } => {
-                    return Err(Property::Owned.broken("a server is changed, and nobody asked for it"));
-                }
+                | SessionEffect::Reply { .. } => self.run_change(context, session, &effect)?,
                 SessionEffect::StopServer { server, term_first } => {
+                    if self.is_stopping(session) {
+                        checks::stops(self, context, session)?;
+                    }
                     self.tell_server_actor(session, index(server), Letter::Stop { term_first });
                 }
                 SessionEffect::UrgeServer { server, urgency } => {
@@ -110,6 +132,7 @@ impl World {
                 SessionEffect::ReapServer { server } => self.reap_server(context, session, index(server)),
                 SessionEffect::ReportReady => {
                     context.saw_if(self.cell(session).closing, Witness::ReadyTooLate);
+                    self.touch(context, session);
                     self.post(session, Way::FromSession, Letter::Ready);
                 }
                 SessionEffect::WantClose { reason } => {
@@ -127,16 +150,31 @@ impl World {
                 }
             }
         }
-        checks::session(self, session)
+        checks::session(context.config, self, session)
     }
 
-    fn start_server(&mut self, context: &Context<'_>, session: u8, place: u8) {
-        let machine = seeded(Server::new(context.config.server(usize::from(place))), context.bug);
-        self.server(session, place).machine = Some(Shared::new(Clocked::new(machine)));
+    fn is_stopping(&self, session: u8) -> bool {
+        let machine = self.cell(session).machine.as_ref();
+        machine
+            .is_some_and(|it| matches!(it.get().machine.fine_state(), "stopping" | "quarantined" | "ended"))
+    }
+
+    fn start_server(&mut self, context: &Context<'_>, session: u8, place: u8) -> Checked {
+        let server = self.server(session, place);
+        checks::starts(server)?;
+        if server.standing == Standing::Held {
+            server.standing = Standing::Member;
+        }
+        // One that was parked has its actor still.
+        if server.machine.is_none() && !server.lost {
+            let machine = seeded(Server::new(context.config.server(place)), context.bug);
+            server.machine = Some(Shared::new(Clocked::new(machine)));
+        }
         self.tell_server_actor(session, place, Letter::Start);
+        Ok(())
     }
 
-    fn tell_server_actor(&mut self, session: u8, place: u8, letter: Letter) {
+    pub(crate) fn tell_server_actor(&mut self, session: u8, place: u8, letter: Letter) {
         if self.cell(session).servers[usize::from(place)].machine.is_some() {
             self.post(session, Way::ToServer(place), letter);
         }
@@ -144,6 +182,8 @@ impl World {
 
     /// The record is written, and the session's actors end, with their mail.
     pub(crate) fn end_session(&mut self, session: u8) -> Checked {
+        self.check_calls_over(session)?;
+        self.drop_changes(session);
         if !self.cell(session).is_gone() {
             return Err(Property::TrueEnds.broken("a session ends, and something of it lives or may be born"));
         }
@@ -151,6 +191,8 @@ impl World {
         cell.over = true;
         cell.machine = None;
         cell.gate_open = false;
+        cell.parked = false;
+        (cell.tells_drained, cell.tells_quiet) = (false, false);
         cell.condemned = false;
         cell.closing = false;
         cell.reap_timers = 0;
@@ -158,9 +200,4 @@ impl World {
         self.mail.drop_where(|lane| lane.session == session && !lane.way.to_registry());
         Ok(())
     }
-}
-
-/// As the world counts them.
-fn index(server: Place) -> u8 {
-    u8::try_from(server.0).expect("sessions of the model have few servers")
 }

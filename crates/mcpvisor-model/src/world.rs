@@ -1,34 +1,33 @@
 //! The state of everything. See `docs/model.md`.
 use crate::action::Action;
+use crate::asks::Ask;
+use crate::checks::{Breakers, Passed};
 use crate::clocked::Clocked;
-use crate::config::{Ask, Config, Luck};
+use crate::config::{Config, Luck};
 use crate::kernel::Tree;
 use crate::mail::{Lane, Letter, Mail, Way};
-use crate::rules::{Checked, Witness, Wrong};
+use crate::rules::{Checked, Reached, Witness, Wrong};
 use crate::shared::{Part, Shared};
-use mcpvisor_lifecycle::SessionId;
 use mcpvisor_lifecycle::registry::{Registry, Urgency};
 use mcpvisor_lifecycle::seeded::Bug;
 use mcpvisor_lifecycle::server::Server;
 use mcpvisor_lifecycle::session::Session;
+use mcpvisor_lifecycle::{Approvals, Moment, SessionId};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a step needs besides the state.
 pub(crate) struct Context<'a> {
     pub(crate) config: &'a Config,
     pub(crate) asks: &'a [(usize, Ask)],
     pub(crate) bug: Option<Bug>,
-    pub(crate) reached: &'a AtomicU64,
+    pub(crate) reached: &'a Reached,
     /// Where a replay writes what the machines do.
     pub(crate) story: Option<&'a RefCell<Vec<String>>>,
 }
 
 impl Context<'_> {
     pub(crate) fn saw(&self, witness: Witness) {
-        if self.reached.load(Ordering::Relaxed) & witness.bit() == 0 {
-            self.reached.fetch_or(witness.bit(), Ordering::Relaxed);
-        }
+        self.reached.note(witness);
     }
 
     pub(crate) fn saw_if(&self, condition: bool, witness: Witness) {
@@ -57,8 +56,41 @@ pub(crate) enum Asked {
     Opened(u8),
     /// An open that was answered at once: it holds its session from then on, whether or not its caller hears the answer.
     Joined(u8),
+    /// A call that is in flight.
+    Calling(u8),
+    /// A call that is past the gate, and will be held for a person.
+    ToHold(u8),
+    /// A call that waits at the parked gate.
+    AtGate(u8),
+    /// A call that waits for a person, with its number there.
+    Held(u8, u8),
+    /// A change, with how many steps of it were done before.
+    Changing(u8, u8),
+    /// An add that was answered. Until its client goes on, the answer may still be on its way.
+    Added(u8),
+    /// Between two steps of one.
+    Between(u8, u8),
     /// Its caller went away.
     Gone,
+}
+
+impl Asked {
+    /// Its client may go on.
+    pub(crate) fn is_settled(self) -> bool {
+        matches!(self, Self::Answered | Self::Opened(_) | Self::Joined(_) | Self::Added(_) | Self::Gone)
+    }
+}
+
+/// What a server is to its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) enum Standing {
+    Joining,
+    #[default]
+    Member,
+    /// A member of which nothing more is asked.
+    Held,
+    Retired,
+    Forgotten,
 }
 
 /// A server of a session.
@@ -77,6 +109,13 @@ pub(crate) struct ServerCell {
     pub(crate) reaps: u8,
     pub(crate) reap_timers: u8,
     pub(crate) trees: Vec<Tree>,
+    pub(crate) standing: Standing,
+    /// It is to stand in the place of this one; and the two must never run at once.
+    pub(crate) replaces: Option<(u8, bool)>,
+    /// The ask whose add has published it.
+    pub(crate) added_by: Option<u8>,
+    /// What ran when it was told to start again.
+    pub(crate) restart_of: Option<u8>,
 }
 
 /// A session, from its start on.
@@ -98,6 +137,25 @@ pub(crate) struct Cell {
     pub(crate) reap_timers: u8,
     /// A former daemon's.
     pub(crate) recovered: bool,
+    /// It was reaped without its actor, at some time.
+    pub(crate) was_lost: bool,
+    /// Its token means nothing any more.
+    pub(crate) revoked: bool,
+    /// The ask that began it.
+    pub(crate) creator: u8,
+    /// Its gate tells when no call is in flight any more.
+    pub(crate) tells_drained: bool,
+    /// The same, once, before any close.
+    pub(crate) tells_quiet: bool,
+    pub(crate) parked: bool,
+    /// Nobody is let in any more: its servers could not be started again.
+    pub(crate) refuses: bool,
+    /// When something last happened at its gate, on its own clock.
+    pub(crate) last: Moment,
+    /// Somebody uses it: on its way to the registry, and known there while it was live.
+    pub(crate) used: bool,
+    pub(crate) known_used: bool,
+    pub(crate) approvals: Approvals,
     pub(crate) servers: Vec<ServerCell>,
 }
 
@@ -143,6 +201,12 @@ pub(crate) struct World {
     /// The most that shutdowns asked for.
     pub(crate) shutdown: Option<Urgency>,
     pub(crate) finished: bool,
+    /// Of opens that wait for a slot: who got one while each of them could have had it.
+    pub(crate) passed: Vec<Passed>,
+    /// What is known of breakers.
+    pub(crate) breakers: Breakers,
+    /// The asks whose holders have ended, as bits.
+    pub(crate) ended_holders: u32,
     pub(crate) wrong: Option<Wrong>,
 }
 
@@ -158,6 +222,9 @@ impl World {
             urged: Urgency::Drain,
             shutdown: None,
             finished: false,
+            passed: Vec::new(),
+            breakers: Breakers::default(),
+            ended_holders: 0,
             wrong: None,
         };
         world.seal();
@@ -217,7 +284,20 @@ impl World {
             | Action::MainEnds { .. }
             | Action::HelperEnds { .. }
             | Action::Handshake { .. }
+            | Action::CommandEnds { .. }
+            | Action::OtherEra { .. }
             | Action::HangUp { .. } => self.kernel_acts(context, action),
+            Action::Look(session, place, heard) => self.look_at_health(context, session, place, heard),
+            Action::CallEnds(number) => {
+                self.end_call(context, number);
+                Ok(())
+            }
+            Action::Hold(number) => {
+                self.hold(context, number);
+                Ok(())
+            }
+            Action::HoldEnds(number) => self.hold_times_out(context, number),
+            Action::HolderEnds(number) => self.holder_ends(context, number),
             Action::ClientGone(session) => {
                 self.luck.hangups -= 1;
                 self.post(session, Way::Client, Letter::ClientGone);
@@ -275,6 +355,11 @@ impl Seed for Session {
     }
 }
 impl Seed for Server {
+    fn seed(self, bug: Bug) -> Self {
+        self.with_bug(bug)
+    }
+}
+impl Seed for Approvals {
     fn seed(self, bug: Bug) -> Self {
         self.with_bug(bug)
     }
