@@ -58,6 +58,7 @@ configurations! {
     detach: "detach",
     time_to_live: "time to live",
     queue: "queue",
+    own_limits: "own limits",
     slots: "slots",
     breaker: "breaker",
     open_breaker: "open breaker",

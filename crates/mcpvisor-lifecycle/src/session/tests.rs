@@ -42,6 +42,40 @@ fn g17_the_late_words_of_a_lost_actor_publish_nothing() {
     assert_eq!(session, before);
 }
 
+/// G29: a server that made room is neither started again nor replaced while what was put in its place is there, which failed and can't be
+/// killed; once that is gone it starts. Found by the model.
+#[test]
+fn g29_what_made_room_does_not_run_beside_what_could_not_be_killed() {
+    let mut session = session();
+    let _ = session.step(NOW, report("a", ServerReport::Ready));
+    let _ = session.step(NOW, report("b", ServerReport::Ready));
+    let of = |request| (RequestId(request), name("b"));
+    let (request, name) = of(1);
+    let _ = session.step(NOW, SessionEvent::Yield { request, name });
+    let _ = session.step(NOW, SessionEvent::ServerDrained { server: place("b") });
+    let _ = session.step(NOW, report("b", ServerReport::Stopped));
+    let replace = |request| {
+        let (request, name) = of(request);
+        let server = SessionServer { name, required: false, significant: false };
+        SessionEvent::Add { request, server, replace: true }
+    };
+    let restart = |request| {
+        let (request, name) = of(request);
+        SessionEvent::Restart { request, name, drain: None }
+    };
+    let new = Place(2);
+    let _ = session.step(NOW, replace(2));
+    let _ = session.step(NOW, SessionEvent::Server { server: new, report: ServerReport::Quarantined });
+    let blocked = |request| SessionEffect::Reply {
+        request: RequestId(request),
+        result: Err(ChangeRefusal::Quarantined { server: new }),
+    };
+    assert_eq!(session.step(NOW, restart(3)), [blocked(3)]);
+    assert_eq!(session.step(NOW, replace(4)), [blocked(4)]);
+    let _ = session.step(NOW, SessionEvent::Server { server: new, report: ServerReport::Stopped });
+    assert_eq!(session.step(NOW, restart(5)), [SessionEffect::StartServer { server: place("b") }]);
+}
+
 /// G34: the time to live counts from the admission, is over once, and wants the one close that there is.
 #[test]
 fn g34_a_time_to_live_wants_a_close_once() {

@@ -1,7 +1,7 @@
 //! Calls: in flight, held for a person, at a gate that is parked; and what has none for a while.
 use super::{A, ALONE, B, more, opens, sized};
 use crate::asks::{Ask, OpenAsk, close, open};
-use crate::config::{Budgets, Config, Luck, ServerKind};
+use crate::config::{Config, Luck, ServerKind};
 use crate::rules::Witness as W;
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_lifecycle::session::OnIdle;
@@ -46,12 +46,11 @@ pub(super) fn idle(large: bool) -> Config {
         servers: vec![ALONE],
         drain: true,
         idle: Some(OnIdle::Close),
-        patient: true,
+        patient: !large,
         expects: vec![W::ClosedForIdleness, W::StayedOpen, W::Joined, W::CallRefused],
         ..sized(large, ["idle", "idle, large"], about)
     };
-    let config = config.client(&[opens(A)]).client(&[call(A)]).client(&[opens(A)]);
-    if large { config.client(&[close(A)]) } else { config }
+    config.client(&[opens(A)]).client(&[call(A)]).client(&[opens(A)])
 }
 
 pub(super) fn evictions(large: bool) -> Config {
@@ -92,13 +91,12 @@ pub(super) fn parking(large: bool) -> Config {
         servers: vec![ALONE],
         drain: true,
         idle: Some(OnIdle::Park),
-        patient: true,
+        patient: !large,
         luck: Luck { failed_launches: 1, ..Luck::default() },
         expects: vec![W::Parked, W::Woken, W::WokenByTwo, W::NotWoken],
         ..sized(large, ["parking", "parking, large"], about)
     };
-    let config = config.client(&[opens(A)]).client(&[call(A)]).client(&[call(A)]);
-    if large { config.client(&[close(A)]) } else { config }
+    config.client(&[opens(A)]).client(&[call(A)]).client(&[call(A)])
 }
 
 pub(super) fn health(large: bool) -> Config {
@@ -106,11 +104,10 @@ pub(super) fn health(large: bool) -> Config {
     let config = Config {
         servers: vec![ServerKind { mode: Mode::Shared, ..ALONE }],
         restart: Restart::Permanent,
-        budgets: if large { Budgets::Distinct } else { Budgets::Any },
         drain: true,
         health: true,
-        patient: true,
-        luck: Luck { looks: Some(2 + more(large, 1)), exits: more(large, 1), ..Luck::default() },
+        patient: !large,
+        luck: Luck { looks: Some(2 + more(large, 1)), ..Luck::default() },
         expects: vec![W::Unhealthy, W::BusyIsWell],
         ..sized(large, ["health", "health, large"], about)
     };

@@ -63,8 +63,7 @@ pub(super) fn replacements(large: bool) -> Config {
         ..sized(large, ["replacements", "replacements, large"], about)
     };
     let remove = change(0, What::Remove { drain: true });
-    let config = config.client(&[opens(A), change(0, What::Replace)]).client(&[remove]);
-    if large { config.client(&[close(A)]) } else { config }
+    config.client(&[opens(A), change(0, What::Replace)]).client(&[remove])
 }
 
 pub(super) fn stop_first(large: bool) -> Config {
@@ -86,7 +85,7 @@ pub(super) fn restarts(large: bool) -> Config {
         servers: vec![ALONE],
         restart: Restart::Transient,
         drain: true,
-        patient: !large,
+        patient: true,
         luck: Luck { exits: more(large, 1), ..Luck::default() },
         expects: vec![W::RestartedByHand, W::Restarted, W::ChangeRefused],
         ..sized(large, ["restarts", "restarts, large"], about)
@@ -99,16 +98,10 @@ pub(super) fn restarts(large: bool) -> Config {
 pub(super) fn stop_commands(large: bool) -> Config {
     let about = "a server has a stop command, which hangs, or ends before or after everything else";
     let config = Config {
-        servers: vec![ServerKind { helper: true, ..ALONE }],
+        servers: vec![ServerKind { helper: !large, ..ALONE }],
         stop_command: true,
         budgets: if large { Budgets::Distinct } else { Budgets::Any },
-        restart: if large { Restart::Transient } else { Restart::Temporary },
-        luck: Luck {
-            exits: 1,
-            lost_servers: more(large, 1),
-            failed_launches: more(large, 1),
-            ..Luck::default()
-        },
+        luck: Luck { exits: 1, lost_servers: more(large, 1), ..Luck::default() },
         expects: vec![W::CommandRan, W::CommandKilled, W::Quarantined, W::Released],
         ..sized(large, ["stop commands", "stop commands, large"], about)
     };
@@ -118,17 +111,12 @@ pub(super) fn stop_commands(large: bool) -> Config {
 pub(super) fn eras(large: bool) -> Config {
     let about = "a server is asked in another era, once in a start";
     let config = Config {
-        servers: vec![ServerKind { mode: Mode::Shared, helper: large, ..ALONE }],
+        servers: vec![ServerKind { mode: Mode::Shared, ..ALONE }],
         restart: Restart::Permanent,
         streams: true,
         stop_command: large,
         patient: !large,
-        luck: Luck {
-            failed_handshakes: 2,
-            exits: more(large, 1),
-            eras: 1 + more(large, 1),
-            ..Luck::default()
-        },
+        luck: Luck { failed_handshakes: 2, eras: 1, ..Luck::default() },
         budgets: if large { Budgets::Distinct } else { Budgets::Any },
         expects: vec![W::OtherEra, W::HandshakeFailed],
         ..sized(large, ["eras", "eras, large"], about)

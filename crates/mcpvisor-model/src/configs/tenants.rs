@@ -92,6 +92,24 @@ pub(super) fn queue(large: bool) -> Config {
     if large { config.client(&[of(4, None, 7), close(4)]) } else { config }
 }
 
+pub(super) fn own_limits(large: bool) -> Config {
+    let of = |key, tenant| Ask::Open(OpenAsk { tenant, queue: Some(7), ..open(key) });
+    let about = "each of two users has a session and waits for another: who has no room is passed over";
+    let config = Config {
+        keys: vec![key(1, "a"), key(1, "b"), key(1, "c"), key(2, "a"), key(2, "b")],
+        slots: [2, 1, 1],
+        servers: Vec::new(),
+        luck: Luck { vanish: more(large, 2), ..Luck::default() },
+        expects: vec![W::Queued, W::Served, W::PassedOver, W::QueueExpired],
+        ..sized(large, ["own limits", "own limits, large"], about)
+    };
+    config
+        .client(&[of(A, Some("t")), close(A)])
+        .client(&[of(B, Some("t"))])
+        .client(&[of(D, None), close(D)])
+        .client(&[of(4, None)])
+}
+
 pub(super) fn slots(large: bool) -> Config {
     let of = |key, tenant| Ask::Open(OpenAsk { tenant, queue: Some(7), holder: true, ..open(key) });
     let about =
