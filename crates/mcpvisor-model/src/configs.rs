@@ -71,11 +71,11 @@ const SIZED: &[Sized] = &[
     (changes::adds, [49_000, 780_000]),
     (changes::cancelled_adds, [21_500, 370_000]),
     (changes::removes, [16_500, 610_000]),
-    (changes::replacements, [63_000, 1]),
+    (changes::replacements, [63_000, 440_000]),
     (changes::stop_first, [82_000, 970_000]),
     (changes::restarts, [263_000, 1_440_000]),
-    (changes::stop_commands, [63_000, 1]),
-    (changes::eras, [26_000, 1]),
+    (changes::stop_commands, [63_000, 300_000]),
+    (changes::eras, [26_000, 850_000]),
 ];
 
 type Sized = (fn(bool) -> Config, [usize; 2]);
