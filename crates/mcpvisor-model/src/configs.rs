@@ -64,7 +64,7 @@ const SIZED: &[Sized] = &[
     (calls::calls, [40_000, 220_000]),
     (calls::held_calls, [30_000, 1_300_000]),
     (calls::idle, [260_000, 390_000]),
-    (calls::evictions, [1, 1]),
+    (calls::evictions, [300_000, 1]),
     (calls::idle_tree, [48_000, 540_000]),
     (calls::parking, [510_000, 670_000]),
     (calls::health, [280_000, 1_120_000]),

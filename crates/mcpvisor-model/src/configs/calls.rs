@@ -63,7 +63,7 @@ pub(super) fn evictions(large: bool) -> Config {
         patient: true,
         idle: Some(OnIdle::Close),
         evict: true,
-        luck: Luck { looks: Some(1), vanish: 1, ..Luck::default() },
+        luck: Luck { looks: Some(1), vanish: more(!large, 1), ..Luck::default() },
         expects: vec![W::MadeRoom, W::NobodyMadeRoom, W::Full, W::CallRefused],
         ..sized(large, ["evictions", "evictions, large"], about)
     };
