@@ -37,6 +37,7 @@ mod reload;
 mod repeats;
 mod restarts;
 mod run;
+mod scopes;
 mod shapes;
 mod shared;
 mod signals;

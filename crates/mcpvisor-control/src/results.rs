@@ -54,6 +54,9 @@ pub struct Status {
     pub state: DaemonState,
     /// How many sessions there are.
     pub sessions: SessionCounts,
+    /// How many servers there are that sessions share; they take no slot of `sessions`.
+    #[serde(default)]
+    pub shared_servers: SharedCounts,
     /// How many processes they have.
     pub processes: Option<u64>,
     /// What holds them.
@@ -85,6 +88,15 @@ pub struct SessionCounts {
     /// Opens that wait for a slot; they are not in `used`.
     #[serde(default)]
     pub queued: u64,
+}
+
+/// How many servers of scope `daemon` there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct SharedCounts {
+    /// Those that are not quarantined.
+    pub used: u64,
+    /// Those that could not be ended.
+    pub quarantined: u64,
 }
 
 /// Answer of `daemon/drain`.
@@ -228,7 +240,17 @@ pub struct Server {
     pub aside: bool,
     /// How it is spoken to.
     pub mode: ServerMode,
-    /// Its main process.
+    /// Whose its process is, where it is not the session's own: `daemon`, one for all sessions of the owner that name it; `external`,
+    /// someone else's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Of scope `daemon`, while it is used: the key by which the process itself is shown, for `show`, `ps`, `logs` and `kill`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<SessionKey>,
+    /// How many sessions use it, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<u64>,
+    /// Its main process; null of one that someone else runs.
     pub pid: Option<u32>,
     /// How often it was started again.
     pub restarts: u32,
@@ -448,6 +470,9 @@ pub struct Process {
     pub cpu_ms: Option<u64>,
     /// It has left its server's process group.
     pub escaped: bool,
+    /// `daemon` of a server that sessions share: its processes are listed with each session that uses it. Left out of any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
 }
 
 /// Answer of `log/read`.

@@ -81,6 +81,9 @@ impl fmt::Display for BadName {
 }
 impl std::error::Error for BadName {}
 
+/// How the keys of sessions begin that have a server which others share.
+const SHARED: &str = "daemon::";
+
 const KEY: &str = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}";
 const SERVER: &str = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}";
 
@@ -99,6 +102,21 @@ impl SessionKey {
         } else {
             Err(BadName { what: "session key", pattern: KEY })
         }
+    }
+
+    /// The key of the session that has a server which others share: of one owner, one profile's server, and one definition.
+    #[must_use]
+    pub fn of_shared(profile: &str, server: &ServerName, definition: u64) -> Self {
+        // A profile's name has a server's form; cut, so that the whole is no longer than a key. The definition tells them apart.
+        let cut = |name: &str| name.chars().take(48).collect::<String>();
+        let (profile, server) = (cut(profile), cut(server.as_str()));
+        Self(format!("{SHARED}{profile}::{server}::{definition:016x}").into())
+    }
+
+    /// Whether it is such a key. No client opens a session by one.
+    #[must_use]
+    pub fn is_of_shared(&self) -> bool {
+        self.0.starts_with(SHARED)
     }
 }
 impl Tenant {
@@ -163,6 +181,15 @@ mod tests {
         for bad in ["", "-a", "_a", "a.b", "a:b", &too_long] {
             assert!(ServerName::new(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_key_of_a_shared_server_is_a_key() {
+        let longest = ServerName::new(&"s".repeat(64)).unwrap();
+        let key = SessionKey::of_shared(&"p".repeat(64), &longest, u64::MAX);
+        assert_eq!(SessionKey::new(key.as_str()).as_ref(), Ok(&key));
+        assert!(key.is_of_shared() && !SessionKey::new("daemon").unwrap().is_of_shared());
+        assert_ne!(key, SessionKey::of_shared(&"p".repeat(64), &longest, 1));
     }
 
     #[test]

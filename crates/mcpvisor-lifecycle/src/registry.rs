@@ -18,6 +18,8 @@ mod queue;
 mod queue_tests;
 mod retry;
 #[cfg(test)]
+mod shared_tests;
+#[cfg(test)]
 mod tests;
 mod tombstones;
 mod tree;
@@ -312,7 +314,8 @@ impl Registry {
 
     /// Shutdown is complete when nothing is left that could still end by itself.
     fn finish(&mut self, out: &mut Effects) {
-        let leftovers = self.counts().quarantined;
+        let counts = self.counts();
+        let leftovers = counts.quarantined + counts.shared_quarantined;
         if self.shutdown.is_some() && !self.finished && leftovers == self.entries.len() {
             self.finished = true;
             out.push(RegistryEffect::Finished { leftovers });

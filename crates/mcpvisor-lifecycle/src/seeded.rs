@@ -60,10 +60,14 @@ pub enum Bug {
     G26CancelIsForgotten,
     /// A cancel that meets the answer of its add does nothing.
     G26AnswerOnItsWayIsForgotten,
+    /// Who needs a server that sessions share while that is being torn down gets the dying one.
+    G22DyingServerIsJoined,
     /// A server that is busy with a call is taken for sick.
     G29BusyIsSick,
     /// A stop does not end a backoff.
     G29BackoffBeatsStop,
+    /// A shared server that was given up is started anew by each session that used it.
+    G29GivenUpIsFollowed,
     /// A restart that was asked for does not wait for the end of the old tree.
     G29RestartLeavesTheTree,
     /// A server whose main process exits is over, whatever that left.
@@ -139,7 +143,7 @@ pub enum RepeatsBug {
 #[cfg(feature = "seeded-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 59] = [
         Self::G1ReopenDoesNotWait,
         Self::G1EntryIsRemovedAtClose,
         Self::G2NoSingleFlight,
@@ -166,8 +170,10 @@ impl Bug {
         Self::G26AddOutlivesTheClose,
         Self::G26CancelIsForgotten,
         Self::G26AnswerOnItsWayIsForgotten,
+        Self::G22DyingServerIsJoined,
         Self::G29BusyIsSick,
         Self::G29BackoffBeatsStop,
+        Self::G29GivenUpIsFollowed,
         Self::G29RestartLeavesTheTree,
         Self::G29TreeIsLeftAtExit,
         Self::G32ClaimIsNotLookedAtAgain,

@@ -16,6 +16,7 @@ mod faces;
 mod hello;
 mod route;
 mod servers;
+mod sharing;
 
 use crate::catalogue::Prefix;
 use crate::handshake::{Negotiated, Offers};

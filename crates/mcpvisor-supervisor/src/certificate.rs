@@ -1,5 +1,5 @@
 //! The death certificate of a session, put together from the records.
-use crate::api::{Certificate, Drained, Outcome, Proof, ServerCertificate};
+use crate::api::{Certificate, Detached, Drained, Outcome, Proof, ServerCertificate};
 use crate::record::{ServerRecord, SessionRecord};
 use mcpvisor_lifecycle::server::Stage;
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
@@ -30,7 +30,17 @@ pub(crate) fn of_server(server: &ServerRecord, report: &ScopeReport, now: Instan
         peak_memory_bytes: report.peak_memory_bytes,
         cpu: report.cpu,
         stop_command: live.stop_command.clone(),
+        detached: None,
     }
+}
+
+/// What is told of a server that is not the session's to end, while it is connected to it still.
+pub(crate) fn of_detached(server: &ServerRecord) -> ServerCertificate {
+    let host = server.live().host.clone();
+    let users = host.as_ref().map(|host| host.slot.clients().len().saturating_sub(1));
+    let host = host.map(|host| host.key.key.clone());
+    let detached = Detached { scope: server.spec.scope.as_str(), host, users };
+    ServerCertificate { detached: Some(detached), ..without_process(server) }
 }
 
 /// What is told of a server that never had a process, or whose processes ended before its last start failed.
@@ -44,6 +54,11 @@ fn without_process(server: &ServerRecord) -> ServerCertificate {
         peak_memory_bytes: None,
         cpu: None,
         stop_command: None,
+        detached: server.spec.scope.is_apart().then(|| Detached {
+            scope: server.spec.scope.as_str(),
+            host: None,
+            users: None,
+        }),
     }
 }
 

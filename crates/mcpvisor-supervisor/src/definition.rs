@@ -1,5 +1,5 @@
 //! When two opens mean the same session.
-use crate::api::{OpenRequest, Policy, ServerSpec};
+use crate::api::{OpenRequest, Policy, Scope, ServerSpec};
 use mcpvisor_lifecycle::server::{Mode, Restart};
 use mcpvisor_lifecycle::session::Limits;
 use mcpvisor_lifecycle::{RequestId, SessionKey, SpecDigest, Tenant};
@@ -22,6 +22,9 @@ pub fn is_volatile(variable: &[u8]) -> bool {
 pub(crate) fn digest(request: &OpenRequest, id: RequestId) -> u64 {
     if request.direct.is_some() {
         return id.0;
+    }
+    if request.key.key.is_of_shared() {
+        return request.servers.first().map_or(id.0, server);
     }
     let of = Whole {
         tenant: request.tenant.as_ref(),
@@ -62,7 +65,7 @@ impl Whole<'_> {
 #[must_use]
 pub fn server(server: &ServerSpec) -> u64 {
     let mut hash = DefaultHasher::new();
-    server.name.hash(&mut hash);
+    (&server.name, &server.scope).hash(&mut hash);
     program(server, &mut hash);
     (server.umask, server.nice, &server.ignored_signals, server.no_new_privs).hash(&mut hash);
     for limit in &server.limits {
@@ -87,6 +90,9 @@ pub(crate) fn spec(server: &ServerSpec) -> SpecDigest {
 
 fn program(server: &ServerSpec, hash: &mut DefaultHasher) {
     (&server.program, &server.args, &server.cwd).hash(hash);
+    if let Scope::External { socket } = &server.scope {
+        socket.hash(hash);
+    }
     for variable in &*server.env {
         if !is_volatile(variable.to_bytes()) {
             variable.hash(hash);
@@ -99,7 +105,12 @@ fn program(server: &ServerSpec, hash: &mut DefaultHasher) {
 
 /// The servers of a session that breakers heed.
 pub(crate) fn with_breakers(request: &OpenRequest) -> Vec<SpecDigest> {
-    request.servers.iter().filter(|server| server.breaker && server.required).map(spec).collect()
+    request.servers.iter().filter(|server| has_breaker(server)).map(spec).collect()
+}
+
+/// That of a server which sessions share is its host's.
+pub(crate) fn has_breaker(server: &ServerSpec) -> bool {
+    server.breaker && server.required && !matches!(server.scope, Scope::Daemon { .. })
 }
 
 /// What follows from streams of the client's own: the one server is spoken to by its client alone, directly unless it is exclusive,

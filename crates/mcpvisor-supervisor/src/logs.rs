@@ -26,7 +26,7 @@ pub(crate) fn read(
     let (send, receive) = mpsc::channel(QUEUE);
     let mut kept: Vec<LogLine> = Vec::new();
     for server in &servers {
-        kept.extend(past_and_present(server, lines).into_iter().map(|line| shown(server, &line)));
+        kept.extend(past_and_present(&server.speaker(), lines).into_iter().map(|line| shown(server, &line)));
     }
     kept.sort_by_key(|line| line.at);
     let older = kept.len().saturating_sub(lines);
@@ -34,7 +34,7 @@ pub(crate) fn read(
     let record = Arc::clone(record);
     tokio::spawn(async move {
         let following: Vec<_> = if follow {
-            servers.iter().map(|server| server.stderr.subscribe()).collect()
+            servers.iter().map(|server| server.speaker().stderr.subscribe()).collect()
         } else {
             Vec::new()
         };

@@ -156,7 +156,7 @@ impl SessionRecord {
             given: Mutex::new(given),
             own_servers,
             prefix: request.prefix,
-            slot: Slot::new(request.policy.max_in_flight),
+            slot: Slot::new(request.policy.max_in_flight).for_many(key.key.is_of_shared()),
             policy: std::mem::take(&mut request.policy),
             desk: Desk::new(Tell { events: events.clone(), key: key.clone(), generation: id.generation }),
             former: None,
@@ -176,7 +176,8 @@ impl SessionRecord {
 
     /// The record of a session that a former daemon has left: it is dying.
     pub(crate) fn of_former(former: Former, kill_wait: Duration, core: &Core) -> Self {
-        let quota = Quota { processes: former.servers.len(), ..Quota::default() };
+        let shared = former.key.key.is_of_shared();
+        let quota = Quota { processes: former.servers.len(), shared, ..Quota::default() };
         let servers = former.servers.into_iter().enumerate();
         let servers = servers.map(|(index, (name, mode))| {
             let server = ServerRecord::new(index, index, ServerSpec::unknown(name, mode, kill_wait));
@@ -268,6 +269,11 @@ impl SessionRecord {
         lock(&self.live)
     }
 
+    /// It has a server that other sessions share, and is opened, used and ended for them alone.
+    pub(crate) fn is_host(&self) -> bool {
+        self.key.key.is_of_shared()
+    }
+
     /// All its servers, those too that are being added or removed, in the order in which names are theirs.
     pub(crate) fn servers(&self) -> Servers {
         self.roster.all()
@@ -294,9 +300,7 @@ impl SessionRecord {
     pub(crate) fn close_gate(&self, on_empty: Box<dyn FnOnce() + Send>) {
         self.gate.close(on_empty);
         self.desk.close();
-        if let Some(client) = self.slot.client() {
-            client.closing();
-        }
+        self.slot.clients().iter().for_each(|client| client.closing());
         for server in self.servers().iter() {
             let connection = server.any_connection();
             connection.iter().for_each(Connection::stop_waiting);
@@ -395,7 +399,7 @@ impl SessionRecord {
                 usize::from(!self.has_ended())
             } else {
                 let relayed = self.relays().iter().filter(|relay| relay.is_attached()).count();
-                relayed + usize::from(self.slot.client().is_some())
+                relayed + self.slot.clients().len()
             }),
             in_flight,
             queued: in_flight.map(|_| queued),

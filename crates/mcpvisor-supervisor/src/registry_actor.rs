@@ -3,7 +3,7 @@ use crate::api::OpenRequest;
 use crate::clock::Alarm;
 use crate::core::{Core, count};
 use crate::events::{EventKind, InQueue, Refused};
-use crate::gate::Seen;
+use crate::gate::{Presence, Seen};
 use crate::lost;
 use crate::record::SessionRecord;
 use crate::session_actor::{SessionActor, SessionArguments, SessionMsg};
@@ -24,6 +24,8 @@ use tokio::sync::oneshot;
 pub(crate) struct Reply {
     pub(crate) result: Result<Answer, Refusal>,
     pub(crate) record: Option<Arc<SessionRecord>>,
+    /// Of a server that sessions share: whoever opened it uses it from this step on, so that no claim to be idle comes between.
+    pub(crate) presence: Option<Presence>,
 }
 
 pub(crate) enum RegistryMsg {
@@ -309,7 +311,9 @@ impl Driver {
         if let Some(watch) = self.holders.remove(&request) {
             record.hold(Some(watch));
         }
-        count(&self.core.counters.opened);
+        if !record.is_host() {
+            count(&self.core.counters.opened);
+        }
         record.tell_admitted();
         tracing::debug!(parent: &record.span(), uid = key.uid.0, "session admitted");
         let arguments =
@@ -436,8 +440,10 @@ impl Driver {
             record.gate.touch();
         }
         if let Some(reply) = self.replies.remove(&request) {
+            let opened = record.as_ref().filter(|record| record.is_host() && result.is_ok());
+            let presence = opened.and_then(|record| record.gate.enter().ok());
             // A requester that went away needs no answer.
-            let _ = reply.send(Reply { result, record });
+            let _ = reply.send(Reply { result, record, presence });
         }
         // One that was answered before its session starts (it waits for the key, its requester does not) is kept.
         if !starts_later {

@@ -157,6 +157,16 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
+    /// The same where the answer came from the daemon's own endpoint in front of a server that sessions share, and says what became of that.
+    pub(crate) fn of_the_host(self) -> Self {
+        let Self::ServerError(error) = &self else { return self };
+        match attached::own_kind(error) {
+            Some(kind) if kind == "server_exited" => Self::ServerExited,
+            Some(kind) if kind == "overloaded" => Self::Overloaded,
+            _ => self,
+        }
+    }
+
     /// The same of a call that was given up while it waited for its turn.
     fn unwritten(&self) -> Self {
         match self {
@@ -297,8 +307,9 @@ impl Connection {
         forward: &Forward<'_>,
     ) -> Result<RequestNumber, CallError> {
         let waiter = Waiter::Client(Arc::clone(client), call);
-        self.shared
-            .queue_request(CLIENT, waiter, &forward.method, |peer, waiter| peer.forward(waiter, forward))
+        self.shared.queue_request(client.caller(), waiter, &forward.method, |peer, waiter| {
+            peer.forward(waiter, forward)
+        })
     }
 
     /// Gives a client's request up: tells the server with the client's own words, unless it was never written.

@@ -7,16 +7,19 @@ mod era;
 mod failure;
 mod health;
 mod launch;
+mod reach;
 mod relay;
 
-use crate::api::{DirectStreams, ServerSpec, StartFailure};
+use crate::api::{DirectStreams, Scope, ServerSpec, StartFailure};
 use crate::certificate;
 use crate::clock::{Alarm, Clock};
+use crate::core::Core;
 use crate::direct;
 use crate::eras::Eras;
 use crate::frames::LAST;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::session_actor::SessionMsg;
+use crate::supervisor::Unheld;
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::Incarnation;
 use mcpvisor_lifecycle::registry::Urgency;
@@ -26,6 +29,7 @@ use mcpvisor_lifecycle::server::{
 use mcpvisor_mcp::{EraChoice, HandshakeError, ListKind, Negotiated};
 use mcpvisor_process::{Containment, Exit, LaunchError, Launched, ScopeFact, ScopeId};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use reach::{Reach, Reached};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -46,6 +50,10 @@ pub(crate) enum ServerMsg {
     Restart,
     RetryKill,
     Launched(Incarnation, Result<Launched, LaunchError>),
+    /// A server whose process is not the session's was connected to, or could not be.
+    Reached(Incarnation, Result<Reached, Unheld>),
+    /// The connection to one is closed.
+    Parted(Incarnation),
     Handshake(Incarnation, Result<Negotiated, HandshakeError>),
     Scope(Incarnation, ScopeFact),
     OutputEnded(Incarnation),
@@ -64,7 +72,7 @@ impl ServerMsg {
             Self::Start => Some(Gate::ServerStart),
             Self::Stop { .. } => Some(Gate::ServerStop),
             Self::Restart => Some(Gate::ServerRestart),
-            Self::Launched(..) => Some(Gate::ServerLaunched),
+            Self::Launched(..) | Self::Reached(..) => Some(Gate::ServerLaunched),
             Self::Handshake(..) => Some(Gate::ServerShook),
             Self::Scope(_, ScopeFact::MainExited { .. }) => Some(Gate::ServerExited),
             Self::Scope(_, ScopeFact::Empty { .. }) => Some(Gate::ServerEmpty),
@@ -80,6 +88,7 @@ pub(crate) struct ServerArguments {
     pub(crate) session: Arc<SessionRecord>,
     pub(crate) record: Arc<ServerRecord>,
     pub(crate) parent: ActorRef<SessionMsg>,
+    pub(crate) core: Arc<Core>,
     pub(crate) containment: Containment,
     pub(crate) clock: Clock,
     pub(crate) eras: Arc<Eras>,
@@ -110,6 +119,8 @@ pub(crate) struct Driver {
     told: Option<ServerState>,
     /// Kills the stop command that runs.
     cut_command: Option<oneshot::Sender<()>>,
+    /// Of a server whose process is not the session's.
+    reach: Reach,
     span: tracing::Span,
     spec: Arc<ServerSpec>,
 }
@@ -141,6 +152,7 @@ impl Actor for ServerActor {
             unusable: None,
             told: None,
             cut_command: None,
+            reach: Reach::default(),
             span,
             spec,
         })
@@ -175,17 +187,21 @@ fn config(arguments: &ServerArguments) -> ServerConfig {
     let id = arguments.session.id;
     ServerConfig {
         mode: spec.mode,
-        start: spec.start,
+        start: reach::start(spec),
         stdin_grace: spec.stdin_grace,
         term_grace: spec.term_grace,
-        stop_command: spec.stop_command.as_ref().map(|command| command.timeout),
+        stop_command: spec
+            .stop_command
+            .as_ref()
+            .filter(|_| !spec.scope.is_apart())
+            .map(|command| command.timeout),
         kill_wait: spec.kill_wait,
-        restart: spec.restart,
+        restart: reach::restart(spec),
         restart_intensity: spec.restart_intensity,
         restart_period: spec.restart_period,
         backoff: BACKOFF,
         longest_backoff: LONGEST_BACKOFF,
-        health: spec.health,
+        health: spec.health.filter(|_| !matches!(spec.scope, Scope::Daemon { .. })),
         // Differs between servers, so that those that failed together don't come back together.
         seed: id.generation.0 ^ (u64::from(id.uid.0) << 32) ^ ((arguments.record.index as u64) << 20),
     }
@@ -195,6 +211,9 @@ impl Driver {
     fn receive(&mut self, myself: &ActorRef<ServerMsg>, message: ServerMsg) {
         let span = self.span.clone();
         let _entered = span.enter();
+        if matches!(message, ServerMsg::Start | ServerMsg::Restart) {
+            self.let_go();
+        }
         let event = match message {
             ServerMsg::Start => ServerEvent::Start,
             ServerMsg::Stop { term_first } => ServerEvent::Stop { term_first },
@@ -205,6 +224,11 @@ impl Driver {
                 Some(event) => event,
                 None => return,
             },
+            ServerMsg::Reached(incarnation, result) => match self.reached(myself, incarnation, result) {
+                Some(event) => event,
+                None => return,
+            },
+            ServerMsg::Parted(incarnation) => ServerEvent::ScopeEmpty { incarnation },
             ServerMsg::Handshake(incarnation, result) => {
                 if let Err(HandshakeError::Locked(_)) = result {
                     self.step(myself, ServerEvent::OtherEra { incarnation });
@@ -217,6 +241,7 @@ impl Driver {
                 }
                 self.scope_told(incarnation, fact)
             }
+            ServerMsg::OutputEnded(incarnation) if self.is_apart() => self.cut_off(incarnation),
             ServerMsg::OutputEnded(incarnation) => {
                 if self.runs(incarnation) {
                     self.cause
@@ -276,11 +301,15 @@ impl Driver {
         let state = self.arguments.record.live().state;
         if self.told != Some(state) {
             self.told = Some(state);
+            self.arguments.record.turned.notify_waiters();
             self.arguments.session.tell_server(&self.arguments.record);
         }
     }
 
     fn act(&mut self, myself: &ActorRef<ServerMsg>, effect: &ServerEffect) {
+        if self.is_apart() && self.act_apart(myself, effect) {
+            return;
+        }
         let containment = &self.arguments.containment;
         match *effect {
             ServerEffect::Launch { incarnation } => self.launch(myself, incarnation),
@@ -362,6 +391,7 @@ impl Driver {
                 ServerEvent::HandshakeDone { incarnation }
             }
             // The end of its output is no answer of its own: the exit that explains it comes in a moment.
+            Err(HandshakeError::ServerExited) if self.is_apart() => self.cut_off(incarnation),
             Err(HandshakeError::ServerExited) => ServerEvent::OutputEnded { incarnation },
             Err(error) => {
                 if self.machine.incarnation() == Some(incarnation) {
@@ -416,6 +446,9 @@ impl Driver {
         self.drop_hang_up();
         self.arguments.record.live().pid = None;
         self.arguments.record.end_connection();
+        if self.is_apart() {
+            return;
+        }
         let mut live = self.arguments.record.live();
         if let Some(relay) = live.relay.take() {
             let (passed_over, noise) = relay.stats();
@@ -446,12 +479,14 @@ impl Driver {
             if report == ServerReport::Ready {
                 self.was_ready = true;
                 self.cause = None;
+                // A host's clients come once it runs.
                 let client = self.arguments.session.slot.client();
                 if let Some((client, negotiated)) = client.zip(self.renewed.take()) {
                     client.server_ready(self.arguments.record.index, negotiated);
                 }
             }
             self.tell();
+            self.after_report(report);
             let _ = parent.send_message(SessionMsg::Server(place, report));
             return;
         };
@@ -477,9 +512,11 @@ impl Driver {
         }
         let waited_for = waited_for.filter(|_| cause == "timeout");
         let server = name.clone();
-        live.failure = Some(StartFailure { server, cause, message, waited_for, exit, stderr_tail, frames });
+        let failure = StartFailure { server, cause, message, waited_for, exit, stderr_tail, frames };
+        live.failure = Some(self.reach.explained(failure));
         drop(live);
         self.tell();
+        self.after_report(report);
         let _ = parent.send_message(SessionMsg::Server(place, report));
     }
 }

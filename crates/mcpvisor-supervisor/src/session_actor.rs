@@ -8,6 +8,7 @@ use crate::api::{DirectStreams, Outcome, ServerSpec};
 use crate::certificate::{self, End};
 use crate::clock::Alarm;
 use crate::core::{Core, count};
+use crate::definition;
 use crate::lost;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::registry_actor::RegistryMsg;
@@ -302,6 +303,7 @@ impl Driver {
             session: Arc::clone(&self.record),
             record: Arc::clone(&record),
             parent: myself.clone(),
+            core: Arc::clone(&self.core),
             containment: self.core.containment.clone(),
             clock: self.core.clock,
             eras: Arc::clone(&self.core.eras),
@@ -329,9 +331,10 @@ impl Driver {
 
     /// A server with a breaker has failed; whether that was a start the registry knows.
     fn tell_failed(&self, server: Place) {
-        let Some(server) = self.record.roster.at(server).filter(|server| server.spec.breaker) else { return };
+        let has_breaker = |server: &Arc<ServerRecord>| definition::has_breaker(&server.spec);
+        let Some(server) = self.record.roster.at(server).filter(has_breaker) else { return };
         let own_fault = server.live().failure.as_ref().is_some_and(|failure| failure.is_the_servers_own());
-        if own_fault && server.spec.required {
+        if own_fault {
             let (session, spec) = (self.record.id, server.digest);
             self.core.tell(RegistryEvent::StartFailed { session, spec });
         }
@@ -339,9 +342,7 @@ impl Driver {
 
     fn settle_calls(&self) {
         // First: what a client asks of several servers must not take an answer of less for all of it.
-        if let Some(client) = self.record.slot.client() {
-            client.settle();
-        }
+        self.record.slot.clients().iter().for_each(|client| client.settle());
         for server in self.record.servers().iter() {
             let (connection, relay) = {
                 let live = server.live();
@@ -429,10 +430,12 @@ impl Core {
         };
         let end = End { outcome: Outcome::Closed, state, reason, remaining: Vec::new(), proven };
         let certificate = certificate::of_session(record, record.containment(self.containment.kind()), end);
-        count(match ended {
-            Ended::Closed => &self.counters.closed,
-            Ended::Failed => &self.counters.failed,
-        });
+        if !record.is_host() {
+            count(match ended {
+                Ended::Closed => &self.counters.closed,
+                Ended::Failed => &self.counters.failed,
+            });
+        }
         let took_ms = certificate.duration.as_secs_f64() * 1e3;
         tracing::info!(parent: &record.span(), ?reason, state = ?state, took_ms, "session ended");
         {

@@ -6,17 +6,20 @@ mod calls;
 mod changes;
 mod events;
 mod failure;
+mod host;
+mod processes;
 mod profiled;
 mod shown;
 
 pub use attach::{Attach, AttachStreams, Attachable, Attachment};
 pub use calls::{Call, Progress};
 pub use events::EventsWanted;
+pub(crate) use host::{Held, Unheld, hold};
 pub use profiled::{Given, Profiled};
 
 use self::failure::{failure, lost};
 use crate::api::{
-    Certificate, Failure, Kept, LogLine, OpenRequest, Opened, Opener, ProcessView, SessionView, StatusView,
+    Certificate, Failure, Kept, LogLine, OpenRequest, Opened, Opener, SessionView, StatusView,
     SupervisorConfig, Waited,
 };
 use crate::certificate;
@@ -24,7 +27,7 @@ use crate::core::Core;
 use crate::definition;
 use crate::events::{EventKind, EventLimits, Events};
 use crate::hooks::{HookSet, Hooks, is_hook};
-use crate::record::{SessionRecord, scope_name};
+use crate::record::SessionRecord;
 use crate::recovery;
 use crate::registry_actor::{self, RegistryMsg, Reply};
 use crate::relay::exclusive::Relay;
@@ -34,9 +37,8 @@ use mcpvisor_lifecycle::registry::{
     Answer, CloseOptions, Counts, Goal, Open, Queued, RegistryConfig, RegistryEvent, Target, Urgency,
 };
 use mcpvisor_lifecycle::session::{CloseReason, SessionState};
-use mcpvisor_lifecycle::{Place, RequestId, ServerName, SessionId, Uid};
+use mcpvisor_lifecycle::{RequestId, ServerName, SessionId, Uid};
 use mcpvisor_process::Containment;
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,34 +96,10 @@ impl Supervisor {
     ///
     /// # Errors
     /// See [`Failure`]; nothing is left of an open that failed, but for what is quarantined.
-    pub async fn open(&self, mut request: OpenRequest) -> Result<Opened, Failure> {
+    pub async fn open(&self, request: OpenRequest) -> Result<Opened, Failure> {
         let id = self.core.request();
-        let mut open = Open {
-            request: id,
-            key: request.key.clone(),
-            tenant: request.tenant.clone(),
-            parent: request.parent.clone(),
-            quota: request.quota(),
-            queue: request.queue.map(|at| self.core.clock.moment(at)),
-            definition: definition::digest(&request, id),
-            if_closing: request.if_closing,
-            if_open: request.if_open,
-            direct: request.is_direct(),
-            wait: request.wait,
-            deadline: request.deadline.map(|at| self.core.clock.moment(at)),
-            specs: Vec::new(),
-        };
-        if request.direct.is_some() {
-            definition::make_the_clients_own(&mut request);
-        }
-        open.specs = definition::with_breakers(&request);
-        let mut cancel = Cancel { core: &self.core, request: id, armed: open.wait };
-        let (answer, reply) = oneshot::channel();
-        self.core.send(RegistryMsg::Open { open, request: Box::new(request), reply: answer });
-        let reply = reply.await;
-        cancel.armed = false;
-        let reply = reply.map_err(|_| lost())?;
-        match (reply.result, reply.record) {
+        let Reply { result, record, .. } = ask_open(&self.core, id, request).await?;
+        match (result, record) {
             (Ok(Answer::Opened { created, .. }), Some(record)) => {
                 let opener = Opener { session: record.id, request: id };
                 let token = created.then(|| record.token()).flatten();
@@ -244,7 +222,7 @@ impl Supervisor {
                 if record.has_ended() {
                     let session = record.id;
                     let answer = Answer::Closed { session };
-                    return Ok((Reply { result: Ok(answer), record: Some(record) }, request));
+                    return Ok((Reply { result: Ok(answer), record: Some(record), presence: None }, request));
                 }
                 target.generation = Some(record.id.generation);
             }
@@ -277,7 +255,10 @@ impl Supervisor {
     pub async fn list(&self, of: Option<Uid>) -> Vec<SessionView> {
         let records = self.core.records();
         let mine = records.iter().filter(|record| of.is_none_or(|uid| record.key.uid == uid));
-        mine.filter(|record| !record.has_ended()).map(|record| self.view(record)).collect()
+        // Those that only have a server which others share are seen in these.
+        let hidden =
+            |record: &SessionRecord| record.is_host() && record.live().state != SessionState::Quarantined;
+        mine.filter(|record| !record.has_ended() && !hidden(record)).map(|record| self.view(record)).collect()
     }
 
     /// One session, with `frames` their heads too; where its key is free again and no generation is named, the last that held it.
@@ -333,54 +314,6 @@ impl Supervisor {
         self.core.send(RegistryMsg::Counts { reply: answer });
         let (counts, draining, ..) = reply.await.map_err(|_| lost())?;
         Ok((counts, draining))
-    }
-
-    async fn all_processes(&self, session: Option<Arc<str>>) -> Vec<mcpvisor_process::ProcessInfo> {
-        let (answer, processes) = oneshot::channel();
-        self.core.containment.processes(
-            session,
-            Box::new(move |processes| {
-                let _ = answer.send(processes);
-            }),
-        );
-        processes.await.unwrap_or_default()
-    }
-
-    /// The processes of one session, or of all of one user, or of all.
-    ///
-    /// # Errors
-    /// `NotFound`, `StaleGeneration`.
-    pub async fn processes(
-        &self,
-        of: Option<Uid>,
-        target: Option<Target>,
-    ) -> Result<Vec<ProcessView>, Failure> {
-        let only = match target {
-            Some(target) => Some(self.resolve(target, false).await?),
-            None => None,
-        };
-        let processes = self.all_processes(only.as_ref().map(|record| Arc::clone(&record.scope))).await;
-        let records: HashMap<_, _> =
-            self.core.records().into_iter().map(|record| (scope_name(record.id), record)).collect();
-        let views = processes.into_iter().filter_map(|process| {
-            let record = records.get(&process.scope.session)?;
-            if of.is_some_and(|uid| record.key.uid != uid) {
-                return None;
-            }
-            let index: u32 = process.scope.leaf.split('-').next()?.parse().ok()?;
-            Some(ProcessView {
-                pid: process.pid,
-                ppid: process.ppid,
-                key: record.key.key.clone(),
-                generation: record.id.generation,
-                server: record.roster.at(Place(index))?.spec.name.clone(),
-                command: process.command,
-                memory_bytes: process.memory_bytes,
-                cpu: process.cpu,
-                escaped: process.escaped,
-            })
-        });
-        Ok(views.collect())
     }
 
     /// The last `lines` of the servers' stderr; then, with `follow`, what comes, until the session ends.
@@ -485,6 +418,35 @@ impl Supervisor {
         self.core.events.set_limits(events);
         self.core.events.publish_to_all(EventKind::DaemonReloaded, &Vec::new());
     }
+}
+
+/// Has the registry open a session. Dropping the future cancels that, where the open is waited for.
+async fn ask_open(core: &Core, id: RequestId, mut request: OpenRequest) -> Result<Reply, Failure> {
+    let mut open = Open {
+        request: id,
+        key: request.key.clone(),
+        tenant: request.tenant.clone(),
+        parent: request.parent.clone(),
+        quota: request.quota(),
+        queue: request.queue.map(|at| core.clock.moment(at)),
+        definition: definition::digest(&request, id),
+        if_closing: request.if_closing,
+        if_open: request.if_open,
+        direct: request.is_direct(),
+        wait: request.wait,
+        deadline: request.deadline.map(|at| core.clock.moment(at)),
+        specs: Vec::new(),
+    };
+    if request.direct.is_some() {
+        definition::make_the_clients_own(&mut request);
+    }
+    open.specs = definition::with_breakers(&request);
+    let mut cancel = Cancel { core, request: id, armed: open.wait };
+    let (answer, reply) = oneshot::channel();
+    core.send(RegistryMsg::Open { open, request: Box::new(request), reply: answer });
+    let reply = reply.await;
+    cancel.armed = false;
+    reply.map_err(|_| lost())
 }
 
 fn waited(record: &SessionRecord, reached: bool) -> Waited {

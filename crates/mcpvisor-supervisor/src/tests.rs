@@ -66,6 +66,7 @@ impl World {
     fn request(&self, mode: Mode, args: &[&str]) -> OpenRequest {
         let words = args.iter().map(|word| CString::new(*word).unwrap());
         let server = ServerSpec {
+            scope: crate::api::Scope::Session,
             name: server_name(),
             program: CString::new(args[0]).unwrap(),
             args: words.collect(),

@@ -4,6 +4,7 @@ mod hooks;
 pub(crate) mod keys;
 mod problem;
 mod read;
+mod scope;
 mod source;
 mod template;
 mod units;
@@ -172,7 +173,9 @@ pub(crate) struct Profile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) name: ServerName,
-    pub(crate) command: Template,
+    pub(crate) scope: Scope,
+    /// None of one that someone else runs.
+    pub(crate) command: Option<Template>,
     pub(crate) args: Vec<Template>,
     pub(crate) env: BTreeMap<String, Template>,
     pub(crate) cwd: Option<Template>,
@@ -195,6 +198,20 @@ pub(crate) struct Server {
     pub(crate) max_in_flight: Option<usize>,
     /// The most calls that wait for their turn.
     pub(crate) max_queued: Option<usize>,
+}
+
+/// Whose process a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Scope {
+    #[default]
+    Session,
+    /// One for all sessions of an owner that name it.
+    Daemon {
+        /// How long it stays after the last of them.
+        linger: Duration,
+    },
+    /// Someone else's.
+    External { socket: Template },
 }
 
 /// `[[hooks]]`.

@@ -142,7 +142,9 @@ fn micros(span: Duration) -> u32 {
 
 /// One line for `systemctl status`.
 fn status(counts: &Counts, fenced: bool, stopping: bool) -> String {
-    let Counts { starting, live, dying, quarantined, limit } = *counts;
+    let Counts { starting, live, dying, limit, shared_quarantined, .. } = *counts;
+    // What is left of a server that sessions share is as bad.
+    let quarantined = counts.quarantined + shared_quarantined;
     let used = starting + live + dying + quarantined;
     let sessions = if used == 1 { "session" } else { "sessions" };
     let mut text = match (stopping, fenced) {

@@ -75,8 +75,20 @@ pub struct DrainCounts {
 pub struct EndedServer {
     /// Its name.
     pub name: ServerName,
-    /// The rung of the ladder that was reached.
-    pub stage: Stage,
+    /// The rung of the ladder that was reached; null of one that was detached.
+    pub stage: Option<Stage>,
+    /// The session was only connected to it, and is not any more. It did not end by that: nothing else is told of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detached: bool,
+    /// Of a detached one: `daemon`, or `external`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Of a detached one of scope `daemon`: the key by which it itself is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<SessionKey>,
+    /// How many other sessions used it then, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<u64>,
     /// How its main process ended; null where none was started.
     pub exit: Option<Exit>,
     /// How long its end took.

@@ -22,6 +22,8 @@ impl Claim {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Usage {
     phases: [usize; 4],
+    /// The same of servers that sessions share, which take no slot.
+    shared: [usize; 4],
     users: BTreeMap<Uid, usize>,
     tenants: BTreeMap<(Uid, Tenant), usize>,
     profiles: BTreeMap<ProfileName, usize>,
@@ -49,8 +51,16 @@ fn less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
 }
 
 impl Usage {
+    fn phases(&mut self, claim: &Claim) -> &mut [usize; 4] {
+        if claim.quota.shared { &mut self.shared } else { &mut self.phases }
+    }
+
     pub(super) fn take(&mut self, claim: &Claim, phase: Phase) {
-        self.phases[index(phase)] += 1;
+        self.phases(claim)[index(phase)] += 1;
+        self.processes = self.processes.saturating_add(claim.quota.processes);
+        if claim.quota.shared {
+            return;
+        }
         *self.users.entry(claim.uid).or_default() += 1;
         if let Some(tenant) = &claim.tenant {
             *self.tenants.entry((claim.uid, tenant.clone())).or_default() += 1;
@@ -59,12 +69,15 @@ impl Usage {
             *self.profiles.entry(profile.clone()).or_default() += 1;
         }
         self.administrators += usize::from(claim.quota.administrator);
-        self.processes = self.processes.saturating_add(claim.quota.processes);
     }
 
     pub(super) fn give_back(&mut self, claim: &Claim, phase: Phase) {
-        let count = &mut self.phases[index(phase)];
+        let count = &mut self.phases(claim)[index(phase)];
         *count = count.saturating_sub(1);
+        self.processes = self.processes.saturating_sub(claim.quota.processes);
+        if claim.quota.shared {
+            return;
+        }
         less(&mut self.users, &claim.uid);
         if let Some(tenant) = &claim.tenant {
             less(&mut self.tenants, &(claim.uid, tenant.clone()));
@@ -73,13 +86,13 @@ impl Usage {
             less(&mut self.profiles, profile);
         }
         self.administrators = self.administrators.saturating_sub(usize::from(claim.quota.administrator));
-        self.processes = self.processes.saturating_sub(claim.quota.processes);
     }
 
-    pub(super) fn shift(&mut self, from: Phase, to: Phase) {
-        let count = &mut self.phases[index(from)];
+    pub(super) fn shift(&mut self, claim: &Claim, from: Phase, to: Phase) {
+        let phases = self.phases(claim);
+        let count = &mut phases[index(from)];
         *count = count.saturating_sub(1);
-        self.phases[index(to)] += 1;
+        phases[index(to)] += 1;
     }
 
     pub(super) fn total(&self) -> usize {
@@ -92,11 +105,16 @@ impl Usage {
 
     pub(super) fn counts(&self, limit: usize) -> Counts {
         let [starting, live, dying, quarantined] = self.phases;
-        Counts { starting, live, dying, quarantined, limit }
+        let [shared @ .., shared_quarantined] = self.shared;
+        let shared = shared.iter().sum();
+        Counts { starting, live, dying, quarantined, limit, shared, shared_quarantined }
     }
 
     /// Whether one more session fits every limit.
     pub(super) fn room(&self, config: &RegistryConfig, claim: &Claim) -> Result<(), Refusal> {
+        if claim.quota.shared {
+            return self.room_for_processes(config, claim);
+        }
         let (asked, most) = (claim.quota.processes, config.max_processes_per_session);
         if asked > most {
             return Err(full(CapacityScope::SessionProcesses, asked, most));

@@ -126,7 +126,7 @@ impl Registry {
         out: &mut Effects,
     ) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        self.usage.shift(entry.phase, Phase::Dying);
+        self.usage.shift(&entry.claim, entry.phase, Phase::Dying);
         entry.phase = Phase::Dying;
         entry.by_itself = by_itself(reason);
         entry.ends.torn_down(out.now, &entry.claim.quota.lifetime);
@@ -176,7 +176,8 @@ impl Registry {
     pub(super) fn fence(&mut self, out: &mut Effects) {
         self.fenced = true;
         self.refuse_queue(&Refusal::Draining, out);
-        let keys: Vec<KeyRef> = self.entries.keys().cloned().collect();
+        let entries = self.entries.iter().filter(|(_, entry)| !entry.claim.quota.shared);
+        let keys: Vec<KeyRef> = entries.map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.unpark(&key, &Refusal::Draining, out);
             self.refuse_heir(&key, &Refusal::Draining, out);
@@ -200,6 +201,7 @@ impl Registry {
             {
                 self.begin_close(&key, CloseReason::Shutdown, &options, out);
             }
+            self.unpark(&key, &Refusal::Draining, out);
             self.urge(&key, urgency, out);
         }
     }

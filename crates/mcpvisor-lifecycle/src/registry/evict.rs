@@ -40,6 +40,8 @@ impl Registry {
             key.uid == open.key.uid
                 && entry.phase == Phase::Live
                 && !entry.direct
+                // What sessions share has no slot, and its linger is a limit of its own.
+                && !quota.shared
                 && entry.children.is_empty()
                 && Some(entry.session) != parent
                 && quota.lifetime.idle.is_some()

@@ -31,7 +31,7 @@ impl Registry {
         if entry.phase != Phase::Starting && !late {
             return;
         }
-        self.usage.shift(entry.phase, Phase::Live);
+        self.usage.shift(&entry.claim, entry.phase, Phase::Live);
         entry.phase = Phase::Live;
         let (session, creator) = (entry.session, entry.creator);
         if self.breakers.succeeded(session.uid, &entry.specs) {
@@ -146,7 +146,7 @@ impl Registry {
         let told = self.is_told_of_quarantine(&key);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let refusal = unopened(session, entry.phase, entry.by_itself);
-        self.usage.shift(entry.phase, Phase::Quarantined);
+        self.usage.shift(&entry.claim, entry.phase, Phase::Quarantined);
         entry.phase = Phase::Quarantined;
         entry.retrying = false;
         for request in std::mem::take(&mut entry.waiting) {
@@ -172,7 +172,7 @@ impl Registry {
         match entry.phase {
             // There is no actor to tear it down, so no `Close` goes out.
             Phase::Starting | Phase::Live => {
-                self.usage.shift(entry.phase, Phase::Dying);
+                self.usage.shift(&entry.claim, entry.phase, Phase::Dying);
                 entry.phase = Phase::Dying;
                 entry.by_itself = true;
                 entry.ends.torn_down(out.now, &entry.claim.quota.lifetime);

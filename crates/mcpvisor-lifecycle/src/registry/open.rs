@@ -53,7 +53,7 @@ impl Registry {
         open: &Open,
         predecessor: Option<&Claim>,
     ) -> Result<Place, Refusal> {
-        if self.fenced {
+        if self.fenced && (self.shutdown.is_some() || !open.quota.shared) {
             return Err(Refusal::Draining);
         }
         let impatient = open.deadline.is_some_and(|deadline| deadline <= now);
@@ -90,6 +90,9 @@ impl Registry {
                 if impatient && open.wait && entry.phase == Phase::Starting {
                     return late();
                 }
+                Ok(Place::Join)
+            }
+            Phase::Dying if open.quota.shared && self.seeded.has(Bug::G22DyingServerIsJoined) => {
                 Ok(Place::Join)
             }
             Phase::Dying => {

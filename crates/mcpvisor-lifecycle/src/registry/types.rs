@@ -293,6 +293,10 @@ pub struct Counts {
     pub quarantined: usize,
     /// `max_sessions`.
     pub limit: usize,
+    /// Servers that sessions share: in any phase but the next. They are in none of the numbers before.
+    pub shared: usize,
+    /// Those that were torn down with something left.
+    pub shared_quarantined: usize,
 }
 
 /// An open that waits for a slot.

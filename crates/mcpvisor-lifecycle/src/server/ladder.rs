@@ -233,6 +233,9 @@ impl Server {
             Restart::Permanent => true,
             Restart::Transient => !normal,
             Restart::Temporary => false,
+            Restart::Followed => {
+                cause != Cause::Failed(Failure::Launch) || self.seeded.has(Bug::G29GivenUpIsFollowed)
+            }
         };
         let failure = match cause {
             Cause::Exit { .. } => Failure::Exited,

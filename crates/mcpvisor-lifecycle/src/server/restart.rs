@@ -4,7 +4,7 @@
 //! and five more after backoffs that double, each drawn from half to the whole of its length. The sixth restart inside
 //! the minute is refused, and the server has failed. One that ran for a whole minute in between begins anew with the
 //! first backoff; and since the minute slides, its old restarts count no more either.
-use super::types::ServerConfig;
+use super::types::{Restart, ServerConfig};
 use crate::{Incarnation, Moment};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -34,7 +34,11 @@ impl History {
         next: Incarnation,
     ) -> Option<Duration> {
         self.recent.retain(|at| at.after(config.restart_period) > now);
-        if self.recent.len() >= usize::try_from(config.restart_intensity).unwrap_or(usize::MAX) {
+        // Whoever runs it has the limit.
+        let followed = config.restart == Restart::Followed;
+        if followed {
+            self.recent.clear();
+        } else if self.recent.len() >= usize::try_from(config.restart_intensity).unwrap_or(usize::MAX) {
             return None;
         }
         self.recent.push(now);
@@ -59,7 +63,7 @@ fn jittered(length: Duration, seed: u64, incarnation: Incarnation) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::{Mode, Restart};
+    use super::super::types::Mode;
     use super::*;
 
     fn config() -> ServerConfig {

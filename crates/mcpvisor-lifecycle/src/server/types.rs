@@ -14,6 +14,9 @@ pub enum Restart {
     Transient,
     /// Never.
     Temporary,
+    /// As often as whoever runs it starts it again: without a limit of its own, and never once that one has given it up, which is told
+    /// as a launch that failed.
+    Followed,
 }
 
 /// How a server is spoken to.

@@ -85,6 +85,18 @@ impl World {
                 if let Ok(Answer::Opened { session, created: false }) = &result {
                     self.happened(*session);
                 }
+                if let Ok(Answer::Opened { session, .. }) = &result
+                    && self.holds.contains(&request)
+                {
+                    if !self.actor(*session).gate_open {
+                        return Err(format!(
+                            "G28: {request:?} is given {session:?}, which is being torn down"
+                        ));
+                    }
+                    // In the step of the answer.
+                    self.actor(*session).calls.insert(request.0);
+                    self.happened(*session);
+                }
                 self.replies.insert(request, result);
             }
             RegistryEffect::Forget { .. } | RegistryEffect::Breaker { .. } => {}

@@ -17,7 +17,12 @@ pub(crate) fn bug(seed: super::Seed) -> Option<mcpvisor_lifecycle::seeded::Bug> 
 
 fn slots(registry: &Registry) -> usize {
     let counts = registry.counts();
-    counts.starting + counts.live + counts.dying + counts.quarantined
+    counts.starting
+        + counts.live
+        + counts.dying
+        + counts.quarantined
+        + counts.shared
+        + counts.shared_quarantined
 }
 
 /// After every step.

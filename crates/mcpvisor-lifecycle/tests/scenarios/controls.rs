@@ -8,6 +8,7 @@ use super::b_closing::{
 use super::c_draining::{calls_race_a_close, ladder_of_a_parked_call};
 use super::d_direct::{hang_up, shim_of_an_immortal};
 use super::d_live::{add_against_close, cancelled_add, cancelled_late, restart_against};
+use super::d_scopes::{given_up, users};
 use super::e_evict::{call_at_the_eviction, reopen_at_the_eviction};
 use super::e_idle::{call_at_the_decision, open_at_the_decision};
 use super::e_park::calls_of_a_parked_session;
@@ -52,7 +53,7 @@ const HELD_BY_THE_MODEL: [Bug; 28] = [
 ];
 
 /// Of what the histories have nothing, or too little (calls in the short while of a parking, cancels of an add under way).
-const NOT_IN_HISTORIES: [Bug; 7] = [
+const NOT_IN_HISTORIES: [Bug; 9] = [
     Bug::G29BusyIsSick,
     Bug::G19WakeIsForgotten,
     Bug::G26CancelIsForgotten,
@@ -60,6 +61,8 @@ const NOT_IN_HISTORIES: [Bug; 7] = [
     Bug::G6EvictedSlotIsTakenAtOnce,
     Bug::G32EvictionDoesNotLook,
     Bug::G41RevocationLosesAgainstAClose,
+    Bug::G22DyingServerIsJoined,
+    Bug::G29GivenUpIsFollowed,
 ];
 
 /// The scenario that holds the guard against this bug.
@@ -82,6 +85,8 @@ fn scenario(bug: Bug, seed: Seed) -> Result<(), String> {
         Bug::G26AddOutlivesTheClose => add_against_close(POLITE, seed).map(drop),
         Bug::G26CancelIsForgotten => cancelled_add(POLITE, seed).map(drop),
         Bug::G26AnswerOnItsWayIsForgotten => cancelled_late(POLITE, seed).map(drop),
+        Bug::G22DyingServerIsJoined => users(Vec::new(), seed).map(drop),
+        Bug::G29GivenUpIsFollowed => given_up(seed),
         Bug::G29RestartLeavesTheTree => restart_against(close(9, "k"), STUBBORN, seed).map(drop),
         Bug::G29BusyIsSick => busy_is_never_sick(seed),
         Bug::G29BackoffBeatsStop => close_in_backoff(seed).map(drop),
@@ -143,6 +148,8 @@ controls! {
     control_g26: G26AddOutlivesTheClose,
     control_g26_cancel: G26CancelIsForgotten,
     control_g26_late_cancel: G26AnswerOnItsWayIsForgotten,
+    control_g22_shared: G22DyingServerIsJoined,
+    control_g29_followed: G29GivenUpIsFollowed,
     control_g29_restart: G29RestartLeavesTheTree,
     control_g29: G29BackoffBeatsStop,
     control_g32: G32ClaimIsNotLookedAtAgain,

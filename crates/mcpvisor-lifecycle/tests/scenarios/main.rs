@@ -17,6 +17,7 @@ mod checks;
 mod controls;
 mod d_direct;
 mod d_live;
+mod d_scopes;
 mod e_evict;
 mod e_idle;
 mod e_park;

@@ -27,6 +27,9 @@ pub(crate) enum Act {
     Call(&'static str, u64),
     /// The server answers a call.
     Finish(u64),
+    /// A session needs the server that sessions share under this key, and uses it until `Finish` of the same number. The request has that
+    /// number, too.
+    Hold(&'static str, u64),
     /// A server is to be added, or to stand in the place of the one that has the name.
     Add(&'static str, u64, &'static str, Program),
     Replace(&'static str, u64, &'static str, Program),
@@ -74,6 +77,11 @@ pub(crate) fn asked(request: u64, text: &str) -> Open {
 
 pub(crate) fn open(request: u64, text: &str) -> Act {
     Act::Send(RegistryEvent::Open(asked(request, text)))
+}
+
+/// An open of the session that has a server which others share.
+pub(crate) fn open_shared(request: u64, text: &str) -> Open {
+    Open { quota: Quota { processes: 1, shared: true, ..Quota::default() }, ..asked(request, text) }
 }
 
 pub(crate) fn open_below(request: u64, text: &str, parent: &str) -> Act {

@@ -1,6 +1,6 @@
 //! What clients do to the world: requests, calls, and the fates of processes.
 use super::process::{Launch, Process, Told};
-use super::script::Act;
+use super::script::{Act, open_shared};
 use super::world::{Letter, Route, World, index_of, name as server};
 use mcpvisor_lifecycle::registry::{Goal, RegistryEvent, Urgency};
 use mcpvisor_lifecycle::session::{SessionEvent, SessionState};
@@ -42,6 +42,10 @@ impl World {
                 Ok(())
             }
             Act::Call(key, call) => self.call(key, call),
+            Act::Hold(key, number) => {
+                self.holds.insert(RequestId(number));
+                self.act(Act::Send(RegistryEvent::Open(open_shared(number, key))))
+            }
             Act::Finish(call) => {
                 let admitted = self.sessions.iter().find(|(_, actor)| actor.calls.contains(&call));
                 if let Some(id) = admitted.map(|(id, _)| *id) {

@@ -114,6 +114,8 @@ pub(crate) struct World {
     pub(crate) clients: Vec<VecDeque<Act>>,
     pub(crate) mail: BTreeMap<Route, VecDeque<Letter>>,
     pub(crate) sent: BTreeSet<RequestId>,
+    /// Requests of sessions that use a server which they share, from its answer on.
+    pub(crate) holds: BTreeSet<RequestId>,
     /// Waits for the end of a key's session.
     pub(crate) waits: BTreeMap<RequestId, KeyRef>,
     pub(crate) cancelled: BTreeSet<RequestId>,
@@ -179,6 +181,7 @@ impl World {
             clients: clients.into_iter().map(VecDeque::from).collect(),
             mail: BTreeMap::new(),
             sent: BTreeSet::new(),
+            holds: BTreeSet::new(),
             waits: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             changes: BTreeMap::new(),

@@ -149,13 +149,14 @@ fn all() -> Vec<Variant> {
     for (mode, mode_word) in
         [(Mode::Shared, "shared"), (Mode::Exclusive, "exclusive"), (Mode::Direct, "direct")]
     {
-        for restart in [Restart::Permanent, Restart::Transient, Restart::Temporary] {
+        for restart in [Restart::Permanent, Restart::Transient, Restart::Temporary, Restart::Followed] {
             for intensity in 0..=2 {
                 let again = match restart {
                     _ if mode == Mode::Direct => "never again",
                     Restart::Permanent => "always",
                     Restart::Transient => "unless normal",
                     Restart::Temporary => "never again",
+                    Restart::Followed => "followed",
                 };
                 let client = if mode == Mode::Direct { "direct" } else { "not direct" };
                 for (stop_command, word) in [(None, "no command"), (Some(COMMAND), "a command")] {
@@ -282,7 +283,10 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
     let fresh = if running.holds.contains("a command") { "unrun" } else { "done" };
     ladders(&running, all);
     if running.holds.contains("exclusive") {
-        let came = running.then(&["ClientCame"]).without(&["always", "unless normal"]).with(&["never again"]);
+        let came = running
+            .then(&["ClientCame"])
+            .without(&["always", "unless normal", "followed"])
+            .with(&["never again"]);
         all.push(came.clone());
         ladders(&came, all);
         let stdin = came.then(&["InputEnded"]).with(&["by client", "answered"]);

@@ -7,9 +7,10 @@ use crate::config::Config;
 use crate::rules::Property;
 use mcpvisor_lifecycle::seeded::Bug;
 
-/// The configuration that finds a bug, and the property that it breaks there first.
+/// The configuration that finds a bug, and the property that it breaks there first; none for those of servers that sessions share, which
+/// are not played here: the scenarios of the machines find them.
 #[must_use]
-pub fn finder(bug: Bug) -> (Config, Property) {
+pub fn finder(bug: Bug) -> Option<(Config, Property)> {
     let (config, property): (fn(bool) -> Config, Property) = match bug {
         Bug::G1ReopenDoesNotWait => (limits, Property::OneGeneration),
         Bug::G1EntryIsRemovedAtClose => (reopen, Property::Capacity),
@@ -67,7 +68,8 @@ pub fn finder(bug: Bug) -> (Config, Property) {
         Bug::G34ExitBeatsHangUp => (direct, Property::TrueEnds),
         Bug::G35ShutdownSkipsStarting => (shutdown, Property::Rest),
         Bug::G36RecoveryForgetsTheBarrier => (recovery, Property::OneGeneration),
+        Bug::G22DyingServerIsJoined | Bug::G29GivenUpIsFollowed => return None,
         Bug::G39WaitOutlastsQuarantine => (direct, Property::OneAnswer),
     };
-    (config(false), property)
+    Some((config(false), property))
 }

@@ -103,11 +103,50 @@ impl Policy {
     }
 }
 
+/// Whose process a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum Scope {
+    /// The session's own.
+    #[default]
+    Session,
+    /// One for all sessions of its owner that name it.
+    Daemon {
+        /// The profile that names it.
+        profile: String,
+        /// How long it stays when none of them is left.
+        linger: Duration,
+    },
+    /// Someone else's, behind a Unix socket.
+    External {
+        /// An absolute path.
+        socket: PathBuf,
+    },
+}
+
+impl Scope {
+    /// Its name outside.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Daemon { .. } => "daemon",
+            Self::External { .. } => "external",
+        }
+    }
+
+    /// The session has no process of it: it is only connected to it.
+    pub(crate) fn is_apart(&self) -> bool {
+        *self != Self::Session
+    }
+}
+
 /// How to start one server. Everything is resolved: no variables are left.
 #[derive(Debug, Clone)]
 pub struct ServerSpec {
     /// Its name in the session.
     pub name: ServerName,
+    /// Whose process it is; of a shared server.
+    pub scope: Scope,
     /// As execvp(3) takes it; looked for in the `PATH` of `env`.
     pub program: CString,
     /// The arguments, `argv[0]` included.
@@ -188,6 +227,7 @@ impl ServerSpec {
     pub(crate) fn unknown(name: ServerName, mode: Mode, kill_wait: Duration) -> Self {
         Self {
             name,
+            scope: Scope::default(),
             program: CString::default(),
             args: Vec::new(),
             env: Arc::default(),
@@ -251,7 +291,7 @@ impl OpenRequest {
 
     /// What it takes from the limits besides slots.
     pub(crate) fn quota(&self) -> Quota {
-        let (profile, processes) = (self.profile.clone(), self.servers.len());
+        let processes = self.servers.iter().filter(|server| !server.scope.is_apart()).count();
         let ladder = |server: &ServerSpec| {
             let stop_command = server.stop_command.as_ref().map_or(Duration::ZERO, |command| command.timeout);
             let rungs = [server.stdin_grace, server.term_grace, stop_command, server.kill_wait];
@@ -263,7 +303,8 @@ impl OpenRequest {
             ttl: self.limits.ttl,
             teardown: self.drain.saturating_add(longest),
         };
-        Quota { profile, processes, administrator: self.administrator, lifetime }
+        let (profile, administrator) = (self.profile.clone(), self.administrator);
+        Quota { profile, processes, administrator, shared: self.key.key.is_of_shared(), lifetime }
     }
 
     /// Its client's streams are relayed to the one server from its birth.

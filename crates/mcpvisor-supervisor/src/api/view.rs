@@ -80,6 +80,12 @@ pub struct Changed {
 pub struct ServerView {
     /// Its name.
     pub name: ServerName,
+    /// `session`, `daemon` or `external`.
+    pub scope: &'static str,
+    /// The key of the session that has its process, where it is shared with other sessions and used now.
+    pub host: Option<SessionKey>,
+    /// How many sessions use it, likewise.
+    pub users: Option<usize>,
     /// False: it is being added or removed, and none of the session's.
     pub member: bool,
     /// Its public state.
@@ -265,6 +271,19 @@ pub struct ServerCertificate {
     pub cpu: Option<Duration>,
     /// How its stop command ended, where one was run.
     pub stop_command: Option<StopCommandEnd>,
+    /// It did not end: the session is only not connected to it any more. Then nothing above says anything.
+    pub detached: Option<Detached>,
+}
+
+/// A server that a session has left, and that is not the session's to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Detached {
+    /// `daemon` or `external`.
+    pub scope: &'static str,
+    /// The key of the session that has its process, of one that sessions share.
+    pub host: Option<SessionKey>,
+    /// How many other sessions used it then, likewise.
+    pub users: Option<usize>,
 }
 
 /// How a server's stop command ended. Nothing of it is left.
@@ -354,6 +373,8 @@ pub struct ProcessView {
     pub generation: Generation,
     /// The server that it belongs to.
     pub server: ServerName,
+    /// `session`; `daemon` of one that sessions share, which is told of each that uses it.
+    pub scope: &'static str,
     /// Its command line.
     pub command: String,
     /// Its resident memory.

@@ -131,6 +131,13 @@ impl SessionRecord {
 }
 
 fn ended_server(server: &ServerCertificate) -> Field {
+    if let Some(detached) = &server.detached {
+        return Field::Object(vec![
+            ("name", (&server.name).into()),
+            ("detached", true.into()),
+            ("scope", detached.scope.into()),
+        ]);
+    }
     Field::Object(vec![
         ("name", (&server.name).into()),
         ("stage", server.stage.into()),

@@ -1,5 +1,5 @@
 //! What is known of one server of a session.
-use super::{Waiting, lock};
+use super::{SessionRecord, Waiting, lock};
 use crate::api::{Down, ServerCertificate, ServerSpec, ServerView, StartFailure, StopCommandEnd, Waits};
 use crate::clock::Clock;
 use crate::definition;
@@ -39,6 +39,8 @@ pub(crate) struct ServerRecord {
     pub(crate) frames: FrameLog,
     /// Told when `exit` is written.
     pub(crate) exited: Notify,
+    /// Told when its public state is another.
+    pub(crate) turned: Notify,
     /// Told when the stop command is gone.
     pub(crate) command_over: Notify,
     live: Mutex<ServerLive>,
@@ -81,6 +83,8 @@ pub(crate) struct ServerLive {
     pub(crate) command_scope: Option<ScopeId>,
     /// How that of the newest incarnation ended.
     pub(crate) stop_command: Option<StopCommandEnd>,
+    /// The session that has the process, of a server that this one shares with others and uses now.
+    pub(crate) host: Option<Arc<SessionRecord>>,
 }
 
 impl ServerRecord {
@@ -102,6 +106,7 @@ impl ServerRecord {
             stderr: watch::Sender::new(None),
             frames: FrameLog::default(),
             exited: Notify::new(),
+            turned: Notify::new(),
             command_over: Notify::new(),
             live: Mutex::new(ServerLive {
                 state: ServerState::Starting,
@@ -128,6 +133,7 @@ impl ServerRecord {
                 certificate: None,
                 command_scope: None,
                 stop_command: None,
+                host: None,
             }),
         }
     }
@@ -159,6 +165,12 @@ impl ServerRecord {
         let kept = kept.count();
         live.past_stderr = lines.split_off(lines.len() - kept);
         live.past_stderr.shrink_to_fit();
+    }
+
+    /// The record that has its process's words: its host's where it is shared with other sessions, else its own.
+    pub(crate) fn speaker(self: &Arc<Self>) -> Arc<Self> {
+        let host = self.live().host.clone();
+        host.and_then(|host| host.servers().first().cloned()).unwrap_or_else(|| Arc::clone(self))
     }
 
     /// How its main process ended.
@@ -248,6 +260,9 @@ impl ServerRecord {
         let now = clock.now();
         ServerView {
             name: self.spec.name.clone(),
+            scope: self.spec.scope.as_str(),
+            host: live.host.as_ref().map(|host| host.key.key.clone()),
+            users: live.host.as_ref().map(|host| host.slot.clients().len()),
             member: true,
             state: live.state,
             mode: self.spec.mode,

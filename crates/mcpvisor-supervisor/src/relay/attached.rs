@@ -11,25 +11,30 @@ mod errands;
 mod faces;
 mod held;
 mod out;
+mod several;
 mod up;
+
+pub(super) use several::own_kind;
 
 use super::exclusive::Client;
 use super::shared::lock;
 use super::turns::Together;
-use super::{CallError, Connection};
+use super::{CLIENT, CallError, Connection};
 use crate::gate::{Permit, Presence};
 use crate::record::{ServerRecord, SessionRecord};
 use errands::Catalogues;
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::{Mode, ServerState};
 use mcpvisor_mcp::endpoint::{CallKey, Ended, Endpoint, Face, NoLongerAsked, Reply, Todo, Todos};
+use mcpvisor_mcp::peer::turns::Caller;
 use mcpvisor_mcp::peer::{Asked, Forward, Told};
 use mcpvisor_mcp::relay::Because;
 use mcpvisor_mcp::splice::Span;
 use mcpvisor_mcp::{Answer, Negotiated};
 use out::Out;
+use several::Place;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -39,9 +44,11 @@ const MOST_CALLS: usize = 1024;
 /// Where a session's client is, and what its servers have together. Each connection has one, with its server's place in the session.
 #[derive(Clone, Default)]
 pub(crate) struct Slot {
-    place: Arc<Mutex<Option<Arc<Attached>>>>,
+    place: Arc<Place>,
     pub(super) together: Arc<Together>,
     server: usize,
+    /// The session is a host: each session that uses its server is a client.
+    many: bool,
 }
 
 /// A client that is attached to shared servers.
@@ -61,6 +68,10 @@ pub(crate) struct Attached {
     quiet: Notify,
     /// What it said so far is all.
     left: watch::Sender<Left>,
+    /// In whose name its calls take turns.
+    caller: Caller,
+    /// Where it and the other clients of its session are.
+    place: Weak<Place>,
     /// The client ended before the session did: once one of them has ended.
     client_first: OnceLock<bool>,
 }
@@ -104,12 +115,7 @@ impl Slot {
 
     /// The same place, for a connection of this server.
     pub(crate) fn of(&self, server: usize) -> Self {
-        Self { place: Arc::clone(&self.place), together: Arc::clone(&self.together), server }
-    }
-
-    /// The client, if one is attached.
-    pub(crate) fn client(&self) -> Option<Arc<Attached>> {
-        lock(&self.place).clone()
+        Self { server, ..self.clone() }
     }
 
     /// The server's place in its session.
@@ -127,8 +133,8 @@ impl Slot {
         only: Option<&ServerName>,
         client: Client,
     ) -> Result<Arc<Attached>, Refused> {
-        let mut place = lock(&self.place);
-        if place.is_some() {
+        let mut place = self.place.lock();
+        if !self.many && !place.is_empty() {
             return Err(Refused::HasClient);
         }
         let presence = record.gate.enter().map_err(|_| Refused::Closing)?;
@@ -157,9 +163,11 @@ impl Slot {
             catalogues: Catalogues::default(),
             quiet: Notify::new(),
             left: watch::Sender::new(Left::Talks),
+            caller: if self.many { self.place.next_caller() } else { CLIENT },
+            place: Arc::downgrade(&self.place),
             client_first: OnceLock::new(),
         });
-        *place = Some(Arc::clone(&attached));
+        *place = place.iter().chain([&attached]).cloned().collect();
         drop(place);
         attached.out.push(greeting);
         attached.out.flush();
@@ -170,16 +178,14 @@ impl Slot {
 
     /// The session has ended: what its client has still to hear is written, then its stream ends.
     pub(crate) fn session_over(&self) {
-        if let Some(client) = self.client() {
-            client.session_over();
-        }
+        self.clients().iter().for_each(|client| client.session_over());
     }
 
     /// The client has gone: another may come.
     fn leave(&self, client: &Arc<Attached>) {
-        let mut place = lock(&self.place);
-        if place.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {
-            *place = None;
+        {
+            let mut place = self.place.lock();
+            *place = place.iter().filter(|known| !Arc::ptr_eq(known, client)).cloned().collect();
         }
         drop(lock(&client.presence).take());
     }
@@ -198,6 +204,9 @@ impl Attached {
         for todo in todo {
             match todo {
                 Todo::Say(line) => self.out.push(line),
+                Todo::Ask { call, server, forward } if several::is_subscription(&forward) => {
+                    self.subscribe(call, server, forward, touched);
+                }
                 Todo::Ask { call, server, forward } => self.pass_on(call, server, forward, touched),
                 Todo::Errand { call, errand } => self.errand(call, errand, touched),
                 Todo::Cancel { call, at, said } => self.cancel(call, at, said.as_ref()),
@@ -208,6 +217,7 @@ impl Attached {
                     }
                     touch(touched, connection);
                 }
+                Todo::Own { method: "resources/unsubscribe", params, .. } if self.others_want(&params) => {}
                 Todo::Own { server, method, params } => self.ask_for_itself(server, method, params),
             }
         }

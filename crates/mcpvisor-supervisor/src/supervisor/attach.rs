@@ -1,5 +1,6 @@
 //! The one client of an exclusive server, or of a session's shared ones.
 use super::Supervisor;
+use super::host::not_a_host;
 use crate::api::{Failure, Kept, Meant};
 use crate::core::Core;
 use crate::gate::Presence;
@@ -106,6 +107,7 @@ impl Supervisor {
     ) -> Result<Attachable, Failure> {
         let Attach { server, exclusive, close_on_detach } = attach;
         let record = self.meant(&meant.into()).await?;
+        not_a_host(&record)?;
         let state = record.live().state;
         match state {
             SessionState::Quarantined => return Err(Failure::Quarantined { session: record.id }),

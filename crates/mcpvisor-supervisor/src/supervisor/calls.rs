@@ -1,7 +1,8 @@
 //! The tools of a session, and calls of them. Nothing here passes a mailbox but the question whose session it is.
 use super::Supervisor;
 use super::failure::{CALL_TAIL, call_failure};
-use crate::api::{Down, Failure, GivenUp, Meant, Requester, ToolView, ToolsView};
+use super::host::not_a_host;
+use crate::api::{Down, Failure, GivenUp, Meant, Requester, Scope, ToolView, ToolsView};
 use crate::core::count;
 use crate::record::{ServerRecord, SessionRecord};
 use crate::relay::{CallError, Connection};
@@ -44,6 +45,7 @@ impl Supervisor {
     /// A session that can be called: shared servers, ready.
     async fn callable(&self, meant: &Meant) -> Result<Arc<SessionRecord>, Failure> {
         let record = self.meant(meant).await?;
+        not_a_host(&record)?;
         if record.direct {
             let why = "no byte of a direct session passes through the daemon: it has no tools and no calls";
             return Err(Failure::Unsupported(why.to_owned()));
@@ -189,6 +191,9 @@ impl Supervisor {
             break (server, answer);
         };
         let owner = &server.spec.name;
+        // What the daemon itself says in the place of a server that sessions share is no word of that server.
+        let shared = matches!(server.spec.scope, Scope::Daemon { .. });
+        let answer = answer.map_err(|error| if shared { error.of_the_host() } else { error });
         let answer = answer.and_then(|result| {
             check_result(&result).map_err(|error| CallError::BadAnswer(error.to_string()))?;
             Ok(result)

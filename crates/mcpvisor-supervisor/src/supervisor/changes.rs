@@ -1,6 +1,7 @@
 //! Changes of a live session's servers: add, remove, restart, replace.
 use super::Supervisor;
 use super::failure::lost;
+use super::host::not_a_host;
 use crate::api::{Changed, Failure, Proof, ServerSpec};
 use crate::certificate;
 use crate::core::Core;
@@ -9,7 +10,7 @@ use crate::relay::exclusive::Relay;
 use crate::session_actor::{Change, ChangeReply, SessionMsg, What};
 use mcpvisor_failpoints::{self as failpoints, Gate};
 use mcpvisor_lifecycle::registry::{Goal, Target};
-use mcpvisor_lifecycle::server::Mode;
+use mcpvisor_lifecycle::server::{Mode, ServerState};
 use mcpvisor_lifecycle::session::{ChangeRefusal, Changed as Done, MOST_SERVERS, SessionState};
 use mcpvisor_lifecycle::{RequestId, ServerName, SessionId};
 use ractor::ActorRef;
@@ -105,7 +106,56 @@ impl Supervisor {
         deadline: Option<Instant>,
         handed: impl Send,
     ) -> Result<Changed, Failure> {
-        self.change(target, name, What::Restart { drain }, None, deadline, handed).await
+        // One that sessions share is started again where its process is, and so for all of them.
+        let record = self.resolve(target.clone(), true).await?;
+        let Some(host) = Self::host_of(&record, &name) else {
+            return self.change(target, name, What::Restart { drain }, None, deadline, handed).await;
+        };
+        let of_host = Target { key: host.key.clone(), generation: Some(host.id.generation) };
+        let restart = async {
+            let done =
+                self.change_members(of_host, name.clone(), What::Restart { drain }, None, handed).await?;
+            Ok(self.ready_again(&record, &name, done.request).await)
+        };
+        match deadline {
+            None => restart.await,
+            Some(at) => {
+                tokio::time::timeout_at(at.into(), restart).await.unwrap_or(Err(Failure::DeadlineExceeded))
+            }
+        }
+    }
+
+    /// Waits until the session has followed a server that was started again elsewhere, or no longer does.
+    async fn ready_again(
+        &self,
+        record: &Arc<SessionRecord>,
+        name: &ServerName,
+        request: RequestId,
+    ) -> Changed {
+        let server = record.server(name);
+        if let Some(server) = &server {
+            let follows = async {
+                loop {
+                    let turned = server.turned.notified();
+                    tokio::pin!(turned);
+                    turned.as_mut().enable();
+                    let state = server.live().state;
+                    if !matches!(state, ServerState::Starting | ServerState::Backoff | ServerState::Stopping)
+                    {
+                        return;
+                    }
+                    turned.await;
+                }
+            };
+            let _ = tokio::time::timeout(server.spec.start, follows).await;
+        }
+        Changed {
+            session: record.view(self.core.clock, record.containment(self.core.containment.kind())),
+            server: server.map(|server| server.view(self.core.clock)),
+            certificate: None,
+            proof: Proof::None,
+            request,
+        }
     }
 
     /// Ends a server that another is to take the place of; answers when nothing of it is left. It stays the session's, and can't be called,
@@ -136,6 +186,18 @@ impl Supervisor {
     }
 
     async fn change_without_deadline(
+        &self,
+        target: Target,
+        name: ServerName,
+        what: What,
+        spec: Option<ServerSpec>,
+        handed: impl Send,
+    ) -> Result<Changed, Failure> {
+        not_a_host(&*self.resolve(target.clone(), true).await?)?;
+        self.change_members(target, name, what, spec, handed).await
+    }
+
+    async fn change_members(
         &self,
         target: Target,
         name: ServerName,

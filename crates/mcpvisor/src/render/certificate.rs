@@ -98,8 +98,23 @@ fn because(reason: CloseReason) -> &'static str {
     }
 }
 
+/// It goes on without the session.
+fn detached(server: &EndedServer, style: Style) -> String {
+    let what = match (server.scope.as_deref(), server.users) {
+        (Some("daemon"), Some(0)) => "sessions share it, and no other uses it now".to_owned(),
+        (Some("daemon"), Some(1)) => "sessions share it, and another one uses it".to_owned(),
+        (Some("daemon"), Some(users)) => format!("sessions share it, and {users} others use it"),
+        (Some("daemon"), None) => "sessions share it".to_owned(),
+        _ => "someone else runs it".to_owned(),
+    };
+    format!("  {}: detached; {what}\n", style.strong(&server.name.to_string()))
+}
+
 fn ended_server(server: &EndedServer, style: Style) -> String {
-    let mut facts = vec![format!("ended {}", rung(server.stage))];
+    if server.detached {
+        return detached(server, style);
+    }
+    let mut facts = vec![format!("ended {}", server.stage.map_or("", rung))];
     if let Some(exit) = &server.exit {
         facts.push(exit_text(exit));
     }

@@ -142,6 +142,15 @@ fn remarks(server: &Server, failure_is_told: bool) -> String {
     if server.aside {
         text += &format!("  {} is being added or removed: its tools are not the session's\n", server.name);
     }
+    match (server.scope.as_deref(), &server.host) {
+        (Some("daemon"), Some(host)) => {
+            let users = server.users.map(|users| format!(", {users} of them now")).unwrap_or_default();
+            text += &format!("  {}: sessions share it{users}; it is {host} itself\n", server.name);
+        }
+        (Some("daemon"), None) => text += &format!("  {}: sessions share it\n", server.name),
+        (Some("external"), _) => text += &format!("  {}: someone else runs it\n", server.name),
+        _ => {}
+    }
     if let Some(waits) = &server.waits_for {
         let left =
             waits.left_ms.map(|ms| format!(", {} left", span(ms as f64 / 1_000.0))).unwrap_or_default();
@@ -174,7 +183,10 @@ pub(crate) fn processes(processes: &[Process], style: Style) -> String {
                 || process.session.to_string(),
                 |generation| format!("{}@{generation}", process.session),
             ),
-            process.server.to_string(),
+            match &process.scope {
+                Some(scope) => format!("{} ({})", process.server, escape::line(scope)),
+                None => process.server.to_string(),
+            },
             process.pid.to_string(),
             process.ppid.to_string(),
             or_none(process.memory_bytes.map(bytes)),
@@ -248,6 +260,11 @@ pub(crate) fn status(status: &Status, style: Style) -> String {
     );
     if sessions.queued > 0 {
         text += &format!("  {} for a slot\n", count(sessions.queued, "open waits", "opens wait"));
+    }
+    let shared = &status.shared_servers;
+    if shared.used + shared.quarantined > 0 {
+        let servers = count(shared.used + shared.quarantined, "server", "servers");
+        text += &format!("  {servers} that sessions share, {} of them quarantined\n", shared.quarantined);
     }
     text += &format!(
         "  {}, held by {}\n",

@@ -1,5 +1,5 @@
 //! Variables of a profile, given their values at an open.
-use super::{Part, Profile, Template, Variable};
+use super::{Part, Profile, Scope, Template, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -112,7 +112,11 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 impl Profile {
     fn templates(&self) -> impl Iterator<Item = &Template> {
         self.servers.iter().flat_map(|server| {
-            let one = std::iter::once(&server.command).chain(&server.cwd);
+            let socket = match &server.scope {
+                Scope::External { socket } => Some(socket),
+                Scope::Session | Scope::Daemon { .. } => None,
+            };
+            let one = server.command.iter().chain(&server.cwd).chain(socket);
             one.chain(&server.args).chain(server.env.values()).chain(&server.stop_command)
         })
     }

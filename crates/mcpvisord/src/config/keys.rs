@@ -74,6 +74,8 @@ pub(crate) const SERVER: Kind = Kind {
         "cwd",
         "mode",
         "scope",
+        "linger",
+        "socket",
         "era",
         "required",
         "significant",

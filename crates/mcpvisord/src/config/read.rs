@@ -2,10 +2,11 @@
 use super::hooks::hooks;
 use super::keys;
 use super::problem::{Problem, place};
+use super::scope::scope;
 use super::walk::{Item, Section, Walk};
 use super::{
     Breaker, BreakerOf, Config, Containment, Daemon, HEALTH_MISSES, HEALTH_TIMEOUT, Profile, Replace,
-    RestartPolicy, Server, Template, Timeouts, WhenFull,
+    RestartPolicy, Scope, Server, Template, Timeouts, WhenFull,
 };
 use mcpvisor_lifecycle::ServerName;
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
@@ -277,18 +278,23 @@ fn patterns(item: &Item<'_>) -> Vec<Pattern> {
 
 /// None where something of it is wrong, which has been told then.
 fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) -> Option<Server> {
+    let scope = scope(section);
     let command = match section.get("command") {
+        None if matches!(scope, Some(Scope::External { .. })) => Some(None),
         None => {
             section.missing("command", "name the program: command = \"npx\"");
             None
         }
-        Some(item) => item.template().filter(|command| {
-            let empty = command.as_literal() == Some("");
-            if empty {
-                item.wrong("a program's name can't be empty", None);
-            }
-            !empty
-        }),
+        Some(item) => item
+            .template()
+            .filter(|command| {
+                let empty = command.as_literal() == Some("");
+                if empty {
+                    item.wrong("a program's name can't be empty", None);
+                }
+                !empty
+            })
+            .map(Some),
     };
     let args = section.get("args").and_then(|item| item.items()).unwrap_or_default();
     let args = args.iter().filter_map(Item::template).collect();
@@ -300,7 +306,6 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
         }
         Some(cwd)
     });
-    for_later(section);
     const MODES: [(&str, Mode); 2] = [("shared", Mode::Shared), ("exclusive", Mode::Exclusive)];
     const ERAS: [(&str, EraChoice); 3] =
         [("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)];
@@ -323,6 +328,7 @@ fn server(section: &Section<'_>, name: Option<ServerName>, inherited: Timeouts) 
     let limit = |key: &str| limits.as_ref().and_then(|limits| limits.get(key));
     Some(Server {
         name: name?,
+        scope: scope?,
         command: command?,
         args,
         env,
@@ -422,14 +428,4 @@ fn health(section: &Section<'_>, mode: Mode) -> Option<Health> {
         timeout: timeout.unwrap_or(HEALTH_TIMEOUT),
         misses: misses.and_then(|number| u32::try_from(number).ok()).unwrap_or(HEALTH_MISSES),
     })
-}
-
-/// Keys whose meaning is settled and whose other values come with later versions: they are checked, and a value
-/// that would not be honoured is an error, so that nobody relies on it.
-fn for_later(section: &Section<'_>) {
-    if let Some(item) = section.get("scope")
-        && item.word(&[("session", false), ("daemon", true)]) == Some(true)
-    {
-        item.unsupported("scope = \"daemon\"", "leave it out: each session has servers of its own");
-    }
 }

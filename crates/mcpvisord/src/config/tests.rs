@@ -158,7 +158,8 @@ command = "log"
         profile.servers,
         [Server {
             name: ServerName::new("s").unwrap(),
-            command: Template::literal("a"),
+            scope: Scope::Session,
+            command: Some(Template::literal("a")),
             args: vec![Template::literal("b"), Template::parse("${arg:c}").unwrap()],
             env: [("D".to_owned(), Template::literal("e"))].into(),
             cwd: Some(Template::literal("/f")),
@@ -248,11 +249,39 @@ fn syntax_errors_are_told_with_the_others() {
 
 #[test]
 fn what_can_not_be_honoured_yet_is_an_error_that_says_so() {
-    for line in ["scope = \"daemon\"", "timeouts = { drain = \"1s\" }"] {
+    for line in ["timeouts = { drain = \"1s\" }"] {
         let told = errors(&format!("[profiles.p.servers.s]\ncommand = \"a\"\n{line}\n"));
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].2.contains("is not supported yet"), "{told:?}");
         assert_eq!(told[0].0, 3);
+    }
+}
+
+#[test]
+fn whose_process_a_server_is() {
+    let read = |lines: &str| {
+        let text = format!("[profiles.p.servers.s]\n{lines}\n");
+        Config::parse("m.toml", &text).map(|config| config.profiles["p"].servers[0].clone())
+    };
+    let shared = read("command = \"a\"\nscope = \"daemon\"").unwrap();
+    assert_eq!(shared.scope, Scope::Daemon { linger: Duration::from_secs(30) });
+    let shared = read("command = \"a\"\nscope = \"daemon\"\nlinger = \"0s\"").unwrap();
+    assert_eq!(shared.scope, Scope::Daemon { linger: Duration::ZERO });
+    let external = read("scope = \"external\"\nsocket = \"/run/${arg:x}.sock\"").unwrap();
+    assert_eq!((&external.command, external.args.len()), (&None, 0));
+    assert_eq!(external.scope, Scope::External { socket: Template::parse("/run/${arg:x}.sock").unwrap() });
+    for (lines, told) in [
+        ("command = \"a\"\nlinger = \"1s\"", "ends with its session"),
+        ("command = \"a\"\nsocket = \"/s\"", "started by the daemon"),
+        ("command = \"a\"\nscope = \"daemon\"\nmode = \"exclusive\"", "one session's alone"),
+        ("command = \"a\"\nscope = \"external\"\nsocket = \"/s\"", "does not start"),
+        ("scope = \"external\"", "`socket` is missing"),
+        ("scope = \"external\"\nsocket = \"s\"", "absolute path"),
+        ("scope = \"daemon\"", "`command` is missing"),
+        ("command = \"a\"\nscope = \"world\"", "is not one of"),
+    ] {
+        let report = read(lines).unwrap_err().to_string();
+        assert!(report.contains(told), "{lines}: {report}");
     }
 }
 

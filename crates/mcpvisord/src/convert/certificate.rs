@@ -1,7 +1,7 @@
 //! The death certificate, and the answer of `wait` that carries it.
 use super::frame::frames;
 use super::session::state;
-use super::{exact_milliseconds, milliseconds, names};
+use super::{count, exact_milliseconds, milliseconds, names};
 use mcpvisor_control::results;
 use mcpvisor_lifecycle::server::Stage;
 use mcpvisor_lifecycle::session::CloseReason;
@@ -58,9 +58,14 @@ pub(crate) fn waited(waited: &Waited) -> results::Waited {
 
 /// One server's part.
 pub(crate) fn ended_server(certificate: &ServerCertificate) -> results::EndedServer {
+    let detached = certificate.detached.as_ref();
     results::EndedServer {
         name: names::server(&certificate.name),
-        stage: stage(certificate.stage),
+        stage: certificate.detached.is_none().then(|| stage(certificate.stage)),
+        detached: certificate.detached.is_some(),
+        scope: detached.map(|detached| detached.scope.to_owned()),
+        host: detached.and_then(|detached| detached.host.as_ref()).map(names::key),
+        users: detached.and_then(|detached| detached.users).map(count),
         exit: certificate.exit.map(exit),
         duration_ms: exact_milliseconds(certificate.duration),
         processes: certificate.processes.iter().map(process).collect(),

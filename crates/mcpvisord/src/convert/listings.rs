@@ -42,6 +42,7 @@ pub(crate) fn process(view: &ProcessView) -> results::Process {
         memory_bytes: Some(view.memory_bytes),
         cpu_ms: Some(milliseconds(view.cpu)),
         escaped: view.escaped,
+        scope: (view.scope != "session").then(|| view.scope.to_owned()),
     }
 }
 

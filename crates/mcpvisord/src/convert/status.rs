@@ -21,6 +21,10 @@ pub(crate) fn status(view: &StatusView, queued: usize, instance: &str) -> result
             limit: count(counts.limit),
             queued: count(queued),
         },
+        shared_servers: results::SharedCounts {
+            used: count(counts.shared),
+            quarantined: count(counts.shared_quarantined),
+        },
         processes: Some(count(view.processes)),
         containment: containment(view.containment),
         uptime_ms: milliseconds(view.uptime),

@@ -34,6 +34,7 @@ fn the_certificate_has_its_shape() {
             peak_memory_bytes: Some(70_000_000),
             cpu: Some(Duration::from_millis(310)),
             stop_command: None,
+            detached: None,
         }],
         remaining: vec![(1, "x".into())],
         acknowledged_after: Some(Duration::from_micros(42)),

@@ -103,10 +103,16 @@ async fn prepare(
     };
     // Nobody but its own client is ever attached to a session that came with one.
     let secret = if direct.is_none() { Some(Secret::new(random()?)) } else { None };
+    let parent = params.parent.as_ref().map(convert::key_name);
+    if let Some(reserved) = [Some(&key), parent.as_ref()].into_iter().flatten().find(|key| key.is_of_shared())
+    {
+        let text = format!("{reserved}: keys that begin so are those of servers that sessions share");
+        return Err(ErrorObject::new(ErrorKind::InvalidRequest, text));
+    }
     let request = OpenRequest {
         key: KeyRef { uid, key },
         tenant: params.tenant.as_ref().map(convert::tenant_name),
-        parent: params.parent.as_ref().map(convert::key_name),
+        parent,
         profile: params.profile.as_deref().and_then(|name| ProfileName::new(name).ok()),
         administrator: rights.is_administrator(peer),
         queue: context.deadline(params.queue_ms),

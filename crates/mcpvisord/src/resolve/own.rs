@@ -6,7 +6,7 @@ use mcpvisor_control::params::{Mode as WireMode, Restart as WireRestart, ServerD
 use mcpvisor_control::{ErrorObject, Text};
 use mcpvisor_lifecycle::server::{Health, Mode, Restart};
 use mcpvisor_process::{Credentials, ResourceLimit};
-use mcpvisor_supervisor::{EraChoice, ServerSpec};
+use mcpvisor_supervisor::{EraChoice, Scope, ServerSpec};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -103,6 +103,7 @@ pub(super) fn spec(
     }
     Ok(ServerSpec {
         name: crate::convert::server_name(name),
+        scope: Scope::Session,
         program,
         args: definition.command.iter().map(Text::to_c_string).collect(),
         env: environment(open, definition)?.into(),

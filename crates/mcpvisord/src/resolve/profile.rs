@@ -1,11 +1,11 @@
 //! Servers of a profile: a clean environment, variables expanded.
 use super::invalid;
 use crate::config::expand::Expansion;
-use crate::config::{BreakerOf, Config, Profile, Server, Template};
+use crate::config::{self, BreakerOf, Config, Profile, Server, Template};
 use crate::users::{self, User};
 use mcpvisor_control::{ErrorKind, ErrorObject};
 use mcpvisor_process::Credentials;
-use mcpvisor_supervisor::{ServerSpec, StopCommand};
+use mcpvisor_supervisor::{Scope, ServerSpec, StopCommand};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -78,9 +78,21 @@ fn spec(
 ) -> Result<ServerSpec, ErrorObject> {
     let wrong = |error: String| invalid(format!("profile {profile}, server {}: {error}", server.name));
     let text = |template: &Template| expansion.expand(template).map_err(|error| wrong(error.to_string()));
-    let program = text(&server.command)?;
-    if program.is_empty() {
+    let program = server.command.as_ref().map(text).transpose()?.unwrap_or_default();
+    let scope = match &server.scope {
+        config::Scope::Session => Scope::Session,
+        config::Scope::Daemon { linger } => Scope::Daemon { profile: profile.to_owned(), linger: *linger },
+        config::Scope::External { socket } => {
+            Scope::External { socket: PathBuf::from(OsStr::from_bytes(text(socket)?.as_bytes())) }
+        }
+    };
+    if program.is_empty() && server.command.is_some() {
         return Err(wrong("the command is empty".into()));
+    }
+    if let Scope::External { socket } = &scope
+        && !socket.is_absolute()
+    {
+        return Err(wrong(format!("the socket {} is not an absolute path", socket.display())));
     }
     let mut args = vec![program.clone()];
     for template in &server.args {
@@ -99,6 +111,7 @@ fn spec(
     }
     Ok(ServerSpec {
         name: server.name.clone(),
+        scope,
         program,
         args,
         env: environment.iter().filter_map(|(name, value)| entry(name, value)).collect(),

@@ -2,9 +2,9 @@ use super::*;
 
 #[test]
 fn the_status_line_tells_what_there_is() {
-    let counts = Counts { starting: 0, live: 1, dying: 0, quarantined: 0, limit: 7 };
+    let counts = Counts { starting: 0, live: 1, dying: 0, quarantined: 0, limit: 7, ..Counts::default() };
     assert_eq!(status(&counts, false, false), "serving 1 session of at most 7");
-    let counts = Counts { starting: 1, live: 2, dying: 3, quarantined: 4, limit: 70 };
+    let counts = Counts { starting: 1, live: 2, dying: 3, quarantined: 4, limit: 70, ..Counts::default() };
     assert_eq!(
         status(&counts, false, false),
         "serving 10 sessions of at most 70 (1 starting, 3 closing, 4 quarantined)"

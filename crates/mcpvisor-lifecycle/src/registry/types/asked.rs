@@ -62,6 +62,9 @@ pub struct Quota {
     pub processes: usize,
     /// An administrator opens it.
     pub administrator: bool,
+    /// It is a server that sessions share: it takes its processes, and no slot. It is opened for a session that was admitted before, so
+    /// that only a shutdown refuses it, and no fence.
+    pub shared: bool,
     /// How long it holds all that.
     pub lifetime: Lifetime,
 }

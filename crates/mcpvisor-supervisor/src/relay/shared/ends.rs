@@ -67,7 +67,7 @@ impl Shared {
         state.outbox.abandon();
         self.unlock(state);
         self.rewound.notify_one();
-        if let Some(client) = self.slot.client() {
+        for client in self.slot.clients().iter() {
             client.server_gone(self.slot.server());
         }
         let tasks = std::mem::take(&mut *lock(&self.tasks));

@@ -72,25 +72,28 @@ impl Shared {
                     Some(client)
                 }
                 Later::Told(told, None) => {
-                    let client = self.slot.client();
-                    if let Some(client) = &client {
+                    let clients = self.slot.clients();
+                    let Some((last, others)) = clients.split_last() else { continue };
+                    for client in others {
                         client.told(server, &told, None);
+                        client.flush();
                     }
-                    client
+                    last.told(server, &told, None);
+                    Some(Arc::clone(last))
                 }
                 Later::Asked(asked) => {
-                    let client = self.slot.client();
+                    let client = self.slot.answerer();
                     let refusal = match &client {
-                        Some(client) => client.asked(server, &asked),
-                        None => {
-                            let text = format!("no client is attached that could answer {}", asked.method);
+                        Ok(client) => client.asked(server, &asked),
+                        Err(why) => {
+                            let text = format!("{why} {}", asked.method);
                             Some(outgoing::error(asked.raw_id, outgoing::METHOD_NOT_FOUND, &text))
                         }
                     };
                     if let Some(line) = refusal {
                         self.queue_line(line, None);
                     }
-                    client
+                    client.ok()
                 }
             };
             match (client, &*heard) {

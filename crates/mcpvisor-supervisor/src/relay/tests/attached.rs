@@ -18,6 +18,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 fn spec(name: &str) -> ServerSpec {
     ServerSpec {
+        scope: crate::api::Scope::Session,
         name: ServerName::new(name).unwrap(),
         program: CString::new("none").unwrap(),
         args: Vec::new(),
