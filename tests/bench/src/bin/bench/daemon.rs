@@ -19,7 +19,7 @@ impl Daemon {
         let folder = folder()?;
         let mut command = Command::new(&options.mcpvisor);
         let config = folder.path().join("mcpvisord.toml");
-        std::fs::write(&config, "[daemon]\nmax_sessions_per_user = 1000\n")?;
+        std::fs::write(&config, "[daemon]\nmax_sessions = 3000\nmax_sessions_per_user = 3000\n")?;
         command.args(["daemon", "--socket"]).arg(socket(folder.path())).arg("--config").arg(config);
         if let Some(containment) = &options.containment {
             command.args(["--containment", containment]);

@@ -5,7 +5,9 @@
 //! differences or ratios, with the medians of each way beside it.
 mod call;
 mod close;
+mod crowd;
 mod daemon;
+mod growth;
 mod idle;
 mod open;
 mod options;
@@ -53,6 +55,8 @@ fn run(options: &Options) -> io::Result<()> {
             Suite::Start => start::run(options, &mut report)?,
             Suite::Relay => relay::run(options, &mut report)?,
             Suite::Idle => idle::run(options, &mut report)?,
+            Suite::Crowd => crowd::run(options, &mut report)?,
+            Suite::Growth => growth::run(options, &mut report)?,
         }
     }
     print!("{}", report.markdown());

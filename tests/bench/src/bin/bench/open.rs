@@ -12,7 +12,8 @@ const SUITE: &str = "open";
 pub(crate) fn run(options: &Options, report: &mut Report) -> io::Result<()> {
     let daemon = Daemon::start(options)?;
     let mut control = daemon.connect()?;
-    let (mut direct, mut opened, mut added) = (Samples::default(), Samples::default(), Samples::default());
+    let (mut direct, mut opened) = (Samples::default(), Samples::default());
+    let (mut added, mut ratio) = (Samples::default(), Samples::default());
     for run in 0..options.runs + WARM_UP {
         let begin = Instant::now();
         let mut client = Client::start(options.server.as_os_str(), [""; 0])?;
@@ -33,12 +34,14 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> io::Result<()> {
         if run >= WARM_UP {
             direct.push_ms(without);
             opened.push_ms(with);
+            ratio.push(with.as_secs_f64() / without.as_secs_f64());
             added.push((with.as_secs_f64() - without.as_secs_f64()) * 1e3);
         }
     }
     report.add(SUITE, "spawn, initialize, tools/list directly", "ms", direct);
     report.add(SUITE, "session/open of the same server", "ms", opened);
     report.promise(SUITE, "added by session/open", "ms", added, 0.5);
+    report.promise(SUITE, "session/open, of directly", "1", ratio, 1.2);
     Ok(())
 }
 

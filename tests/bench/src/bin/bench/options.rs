@@ -5,7 +5,7 @@ use std::time::Duration;
 pub(crate) const USAGE: &str =
     "usage: bench [SUITE…] [--runs N] [--calls N] [--pin CPU] [--containment cgroup|keeper]
              [--mcpvisor FILE] [--server FILE] [--json FILE]
-  SUITE            open, close-ack, call, start, relay, idle; all of them by default
+  SUITE            open, close-ack, call, start, relay, idle, crowd, growth; all of them by default
   --runs N         interleaved runs of each suite (500)
   --calls N        calls in each block of `call` (20)
   --pin CPU        keeps everything on one processor: shows what the code costs, and repeats best
@@ -22,10 +22,21 @@ pub(crate) enum Suite {
     Start,
     Relay,
     Idle,
+    Crowd,
+    Growth,
 }
 
 impl Suite {
-    const ALL: [Self; 6] = [Self::Open, Self::CloseAck, Self::Call, Self::Start, Self::Relay, Self::Idle];
+    const ALL: [Self; 8] = [
+        Self::Open,
+        Self::CloseAck,
+        Self::Call,
+        Self::Start,
+        Self::Relay,
+        Self::Idle,
+        Self::Crowd,
+        Self::Growth,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -35,6 +46,8 @@ impl Suite {
             Self::Start => "start",
             Self::Relay => "relay",
             Self::Idle => "idle",
+            Self::Crowd => "crowd",
+            Self::Growth => "growth",
         }
     }
 }

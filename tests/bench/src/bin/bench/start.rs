@@ -6,7 +6,7 @@ use crate::report::{Report, Samples};
 use crate::stdio::Client;
 use std::ffi::OsStr;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const SUITE: &str = "start";
 
@@ -23,21 +23,25 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> io::Result<()> {
         ("start to first answer, run with a private daemon", mcpvisor, &private),
     ];
     let mut samples: [Samples; 3] = Default::default();
+    let mut ratio = Samples::default();
     for run in 0..options.runs + WARM_UP {
+        let mut spans = [Duration::ZERO; 3];
         for (index, (_, program, args)) in ways.iter().enumerate() {
             let begin = Instant::now();
             let mut client = Client::start::<_, &&OsStr>(program, *args)?;
             client.initialize()?;
-            let span = begin.elapsed();
+            spans[index] = begin.elapsed();
             client.finish()?;
-            if run >= WARM_UP {
-                samples[index].push_ms(span);
-            }
+        }
+        if run >= WARM_UP {
+            samples.iter_mut().zip(spans).for_each(|(samples, span)| samples.push_ms(span));
+            ratio.push(spans[1].as_secs_f64() / spans[0].as_secs_f64());
         }
     }
     for ((what, ..), samples) in ways.iter().zip(samples) {
         report.add(SUITE, what, "ms", samples);
     }
+    report.promise(SUITE, "run with a daemon, of directly", "1", ratio, 2.0);
     Ok(())
 }
 
