@@ -265,6 +265,10 @@ impl Daemon {
         let Some((connection, hello)) = greeted else { return Err(process.wait(crate::SOON)) };
         let instance = hello["instance"].as_str().expect("hello names the instance").to_owned();
         scene.know_instance(&instance);
+        // It serves before its guardian is there, whose pipe it holds for as long as it lives.
+        let pid = process.pid();
+        let guarded = || procfs::children(pid).into_iter().any(crate::oracle::is_guardian);
+        let _ = until(crate::SOON, || (process.has_ended() || guarded()).then_some(()));
         // At rest there is one connection less.
         let descriptors = procfs::descriptors(process.pid()).len().saturating_sub(1);
         drop(connection);

@@ -324,9 +324,11 @@ impl Scene {
 /// Whether a process is a daemon's helper and no session's: a guardian, which lives as long as its daemon.
 fn is_support(spared: &Spared, stat: &Stat) -> bool {
     let Some((daemon, _)) = spared.daemon else { return false };
-    stat.ppid == daemon
-        && !stat.is_zombie()
-        && procfs::command(stat.id.pid).split(' ').any(|word| word == "guardian")
+    stat.ppid == daemon && !stat.is_zombie() && is_guardian(stat.id.pid)
+}
+
+pub(crate) fn is_guardian(pid: u32) -> bool {
+    procfs::command(pid).split(' ').any(|word| word == "guardian")
 }
 
 fn find_sockets(dir: &Path, found: &mut Vec<PathBuf>) {
