@@ -4,8 +4,10 @@
 use mcpvisor_model::{Witness, configs, wander};
 use std::collections::BTreeSet;
 
-/// What is in few histories, or in none: no server is direct here. The walks come there.
-const RARE: [Witness; 10] = [
+/// What is in few histories, or in none: no server is direct here, and no open takes another's place. The walks come there.
+const RARE: [Witness; 12] = [
+    Witness::MadeRoom,
+    Witness::NobodyMadeRoom,
     Witness::HungUp,
     Witness::PassedOver,
     Witness::UsersTookTurns,

@@ -65,6 +65,7 @@ configurations! {
     calls: "calls",
     held_calls: "held calls",
     idle: "idle",
+    evictions: "evictions",
     idle_tree: "idle tree",
     parking: "parking",
     health: "health",

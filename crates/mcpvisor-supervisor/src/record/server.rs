@@ -267,7 +267,8 @@ impl ServerRecord {
             state: live.state,
             mode: self.spec.mode,
             // What has exited has none, though something that it left, or its stop command, is still there.
-            pid: live.pid.filter(|_| live.exit.is_none() && !live.empty),
+            // The scope of a shared one is its host's.
+            pid: live.pid.filter(|_| live.exit.is_none() && (!live.empty || live.host.is_some())),
             restarts: live.restarts,
             era: live.era,
             protocol: live.protocol.clone(),
