@@ -39,8 +39,8 @@ pub(super) struct Entry {
     pub(super) specs: Vec<SpecDigest>,
     /// When it is known to end.
     pub(super) ends: Ends,
-    /// The open of another key that its slot is for: it was closed to make room.
-    pub(super) heir: Option<Open>,
+    /// The opens of another key, one and the same, that its slot is for: it was closed to make room for the first, and others came later.
+    pub(super) heirs: Vec<Open>,
     /// The open that gets the key next.
     pub(super) parked: Option<Parked>,
     /// The session that it was opened below.
@@ -91,7 +91,7 @@ impl Entry {
             told: Vec::new(),
             specs: Vec::new(),
             ends: Ends::default(),
-            heir: None,
+            heirs: Vec::new(),
             parked: None,
             parent: None,
             depth: 1,

@@ -16,6 +16,15 @@ impl Registry {
         let (Some(idle), request) = (self.config.evict_after, open.request) else {
             return self.no_room(now, open, refusal, out);
         };
+        // Room is made for its key already: it goes where the first open of it goes, and is looked at again there.
+        let made =
+            self.entries.values_mut().find(|entry| entry.heirs.iter().any(|heir| heir.key == open.key));
+        if let Some(entry) = made {
+            self.pending
+                .add(request, Waiting { session: entry.session, role: Role::Heir, deadline: open.deadline });
+            entry.heirs.push(open);
+            return;
+        }
         let among = self.evictable(&open);
         match among.first() {
             None => self.no_room(now, open, refusal, out),
@@ -74,15 +83,14 @@ impl Registry {
         };
         self.pending.add(request, Waiting { session, role: Role::Heir, deadline: open.deadline });
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.heir = Some(open);
+            entry.heirs = vec![open];
         }
         self.begin_close(&key, CloseReason::Evicted, &CloseOptions::default(), out);
         if self.seeded.has(Bug::G6EvictedSlotIsTakenAtOnce)
             && let Some(entry) = self.entries.get_mut(&key)
-            && let Some(heir) = entry.heir.take()
         {
-            let claim = entry.claim.clone();
-            self.inherit(now, heir, &claim, out);
+            let (heirs, claim) = (std::mem::take(&mut entry.heirs), entry.claim.clone());
+            self.inherit(now, heirs, &claim, out);
         }
     }
 
@@ -92,30 +100,39 @@ impl Registry {
         }
     }
 
-    /// What made room is gone: whether the open has taken its slot.
+    /// What made room is gone: whether an open has taken its slot. The others of its key join it then, or are refused.
     pub(super) fn inherit(
         &mut self,
         now: Moment,
-        heir: Open,
+        heirs: Vec<Open>,
         predecessor: &Claim,
         out: &mut Effects,
     ) -> bool {
-        self.pending.remove(heir.request);
-        self.open_as_it_is(now, heir, Some(predecessor), out)
+        let mut inherited = false;
+        for heir in heirs {
+            self.pending.remove(heir.request);
+            let slot = Some(predecessor).filter(|_| !inherited);
+            inherited |= self.open_as_it_is(now, heir, slot, out);
+        }
+        inherited
     }
 
-    /// What was to make room can't be killed: the open waits on in the queue, or is refused.
+    /// What was to make room can't be killed: the opens wait on in the queue, or are refused.
     pub(super) fn disinherit(&mut self, key: &KeyRef, out: &mut Effects) {
-        if let Some(heir) = self.entries.get_mut(key).and_then(|entry| entry.heir.take()) {
+        for heir in self.heirs_of(key) {
             self.pending.remove(heir.request);
             self.open_as_it_is(out.now, heir, None, out);
         }
     }
 
     pub(super) fn refuse_heir(&mut self, key: &KeyRef, refusal: &Refusal, out: &mut Effects) {
-        if let Some(heir) = self.entries.get_mut(key).and_then(|entry| entry.heir.take()) {
+        for heir in self.heirs_of(key) {
             self.pending.remove(heir.request);
             out.refuse(heir.request, refusal.clone());
         }
+    }
+
+    fn heirs_of(&mut self, key: &KeyRef) -> Vec<Open> {
+        self.entries.get_mut(key).map(|entry| std::mem::take(&mut entry.heirs)).unwrap_or_default()
     }
 }

@@ -65,6 +65,41 @@ fn full(effects: &[RegistryEffect]) -> Option<(CapacityScope, Duration)> {
     })
 }
 
+/// G2, G9: opens of one key, while room is made for the first of them, make no other session go; they join, or are refused as any others.
+#[test]
+fn g2_g9_opens_of_one_key_make_room_once() {
+    let mut registry = Registry::new(config(2));
+    let victim = live(&mut registry, ask(1, 1), 1);
+    live(&mut registry, ask(2, 1), 2);
+    let key = ask(3, 1).key;
+    assert!(asked(&mut registry, ask(3, 1)).is_some());
+    let _ = registry.step(NOW, RegistryEvent::Evicted { request: RequestId(3), session: victim });
+    let joins = Open { key: key.clone(), ..ask(4, 1) };
+    let fails = Open { key: key.clone(), if_open: IfOpen::Fail, ..ask(5, 1) };
+    let other = Open { key: key.clone(), definition: 8, ..ask(6, 1) };
+    let leaves = Open { key, ..ask(7, 1) };
+    for open in [joins, fails, other, leaves] {
+        assert!(registry.step(NOW, RegistryEvent::Open(open)).is_empty(), "it waits with the first");
+    }
+    let _ = registry.step(NOW, RegistryEvent::Cancel { request: RequestId(7) });
+    let ended = registry.step(NOW, RegistryEvent::SessionEnded { session: victim, ended: Ended::Closed });
+    let refused = |effects: &[RegistryEffect], number: u64| {
+        effects.iter().any(|effect| {
+            let RegistryEffect::Reply { request, result } = effect else { return false };
+            *request == RequestId(number) && matches!(result, Err(Refusal::SessionExists { .. }))
+        })
+    };
+    assert!(refused(&ended, 5) && refused(&ended, 6), "{ended:?}");
+    let session = session(1, 3);
+    let ready = registry.step(NOW, RegistryEvent::SessionReady { session });
+    for (number, begins) in [(3, true), (4, false)] {
+        let answer = Ok(Answer::Opened { session, created: begins });
+        let reply = RegistryEffect::Reply { request: RequestId(number), result: answer };
+        assert!(ready.contains(&reply), "{number}: {ready:?}");
+    }
+    assert_eq!(registry.counts().live, 2);
+}
+
 /// G6: the slot is the evictor's, in the step in which it is free; nobody else has it, not even a reopen of the same key.
 #[test]
 fn g6_an_evicted_slot_goes_to_the_one_that_it_was_evicted_for() {

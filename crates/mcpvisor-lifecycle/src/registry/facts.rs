@@ -130,7 +130,7 @@ impl Registry {
         }
         self.leave_tree(session, entry.parent, &entry.children, out);
         // Its slot is for the open that it made room for, before the one that waits for its key.
-        let inherited = entry.heir.is_some_and(|heir| self.inherit(now, heir, &entry.claim, out));
+        let inherited = self.inherit(now, entry.heirs, &entry.claim, out);
         if let Some(parked) = entry.parked {
             self.promote(now, key, Some(&entry.claim).filter(|_| !inherited), parked, out);
         }

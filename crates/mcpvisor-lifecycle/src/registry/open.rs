@@ -147,7 +147,7 @@ impl Registry {
         let (parent, first) = (*parent, first.request);
         let session = self.next_session(key.uid);
         self.usage.take(&claim, Phase::Starting);
-        let ends = Ends::admitted(now, &claim.quota.lifetime);
+        let ends = Ends::admitted(now, &claim.quota);
         let mut entry = Entry::new(session, claim, Phase::Starting);
         entry.ends = ends;
         entry.definition = Some(definition);
@@ -301,7 +301,7 @@ impl Registry {
                     }
                 }
             }
-            Role::Heir => entry.heir = None,
+            Role::Heir => entry.heirs.retain(|heir| heir.request != request),
             Role::Opener => {
                 entry.waiting.retain(|other| *other != request);
                 let pending = &self.pending;

@@ -1,6 +1,6 @@
 //! When it may be worth to try again where a limit is reached: from what is known of those that count against it.
 use super::entry::Entry;
-use super::types::{CapacityScope, Lifetime, Open, Phase, Refusal};
+use super::types::{CapacityScope, Lifetime, Open, Phase, Quota, Refusal};
 use super::{Effects, Registry};
 use crate::Moment;
 use std::time::Duration;
@@ -17,16 +17,18 @@ const MOST: Duration = Duration::from_secs(60);
 pub(super) struct Ends {
     /// Its time to live is over.
     ttl: Option<Moment>,
-    /// It is idle for too long, if it was never used.
+    /// It is idle for too long, if it is not used from its opening on.
     idle: Option<Moment>,
     /// All the budgets of its teardown are used up.
     gone: Option<Moment>,
 }
 
 impl Ends {
-    pub(super) fn admitted(now: Moment, lifetime: &Lifetime) -> Self {
+    pub(super) fn admitted(now: Moment, quota: &Quota) -> Self {
         let after = |span: Option<Duration>| span.map(|span| now.after(span));
-        Self { ttl: after(lifetime.ttl), idle: after(lifetime.idle), gone: None }
+        // The linger of what sessions share begins with the end of the last of them.
+        let idle = quota.lifetime.idle.filter(|_| !quota.shared);
+        Self { ttl: after(quota.lifetime.ttl), idle: after(idle), gone: None }
     }
 
     /// Its teardown begins.
@@ -36,7 +38,7 @@ impl Ends {
 
     fn soonest(&self, now: Moment, phase: Phase) -> Option<Moment> {
         match phase {
-            // One that was used since then ends later, and nobody knows when.
+            // One that was used since then ends later: what passes its gate is not told here.
             Phase::Starting | Phase::Live => {
                 [self.ttl, self.idle.filter(|at| *at > now)].into_iter().flatten().min()
             }
