@@ -180,10 +180,7 @@ fn timeouts(parent: &Section<'_>, inherited: Timeouts, level: Level) -> Timeouts
         let Some(item) = section.get(key) else { continue };
         let span = item.duration();
         if level == Level::Server && span.is_some() {
-            item.unsupported(
-                &format!("`{key}` of one server's own"),
-                "set it in the profile: it holds for the session",
-            );
+            item.of_the_session(key);
         }
         set(place, span);
     }
@@ -193,8 +190,7 @@ fn timeouts(parent: &Section<'_>, inherited: Timeouts, level: Level) -> Timeouts
     if let Some(item) = section.get("approval_timeout") {
         let timeout = item.duration();
         if level == Level::Server && timeout.is_some() {
-            let help = "set it in the profile: it holds for the session";
-            item.unsupported("an approval_timeout of one server's own", help);
+            item.of_the_session("approval_timeout");
         }
         set(&mut timeouts.approval_timeout, timeout);
     }
@@ -249,10 +245,10 @@ fn profile(section: &Section<'_>, inherited: Timeouts) -> Profile {
         && let Some(item) = section.get("hold")
         && !policy.hold.is_empty()
     {
-        let what = format!("hold with server {}, which is exclusive,", exclusive.name);
-        item.unsupported(
+        let what = format!("calls of server {} can't be held: it is exclusive", exclusive.name);
+        item.wrong(
             &what,
-            "the daemon never speaks to it; make it shared, or give it a profile of its own",
+            Some("the daemon never speaks to it; make it shared, or give it a profile of its own"),
         );
     }
     Profile { max_sessions, timeouts, prefix, policy, servers }

@@ -248,13 +248,19 @@ fn syntax_errors_are_told_with_the_others() {
 }
 
 #[test]
-fn what_can_not_be_honoured_yet_is_an_error_that_says_so() {
-    for line in ["timeouts = { drain = \"1s\" }"] {
+fn what_can_not_hold_where_it_stands_is_an_error_that_says_so() {
+    for key in ["drain", "idle", "pin", "approval_timeout"] {
+        let line = format!("timeouts = {{ {key} = \"1s\" }}");
         let told = errors(&format!("[profiles.p.servers.s]\ncommand = \"a\"\n{line}\n"));
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].2.contains("is not supported yet"), "{told:?}");
+        assert!(told[0].2.contains(&format!("`{key}` holds for the whole session")), "{told:?}");
         assert_eq!(told[0].0, 3);
     }
+    let told = errors(
+        "[profiles.p]\nhold = [\"*\"]\n[profiles.p.servers.s]\ncommand = \"a\"\nmode = \"exclusive\"\n",
+    );
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].0, told[0].2.contains("server s can't be held")), (2, true), "{told:?}");
 }
 
 #[test]

@@ -107,9 +107,10 @@ impl<'a> Item<'a> {
         );
     }
 
-    /// Tells that the value is right and can't be honoured by this version, so that it is not taken for granted.
-    pub(crate) fn unsupported(&self, what: &str, help: &str) {
-        self.wrong(&format!("{what} is not supported yet"), Some(help));
+    /// Tells that `key` stands at one server and is the whole session's.
+    pub(crate) fn of_the_session(&self, key: &str) {
+        let what = format!("`{key}` holds for the whole session, and can't be set at one server");
+        self.wrong(&what, Some("set it in the profile"));
     }
 
     fn expected<T>(&self, what: &str) -> Option<T> {
