@@ -56,7 +56,7 @@ impl Access {
         let (uid, of, secret) = token.parts();
         let key = KeyRef { uid: Uid(uid), key: convert::key_name(key) };
         if generation.is_some_and(|named| named != of) {
-            return Err(convert::error(Failure::NotFound, Some(&key.key)));
+            return Err(for_a_token(convert::error(Failure::NotFound, Some(&key.key))));
         }
         let session = SessionId { uid: Uid(uid), generation: Generation(of) };
         let target = Target { key, generation: Some(session.generation) };
@@ -71,8 +71,23 @@ impl Access {
     /// What the requester is told of a failure.
     pub(super) fn error(&self, failure: Failure) -> ErrorObject {
         let error = convert::error(failure, Some(&self.key()));
+        let error = if self.meant.token.is_some() { for_a_token(error) } else { error };
         if self.other { for_others(error) } else { error }
     }
+}
+
+/// Whoever shows a token may have no list to look at, and means one generation whether it is named or not.
+fn for_a_token(error: ErrorObject) -> ErrorObject {
+    let help = match error.kind() {
+        ErrorKind::NotFound => {
+            "the token is not one of this key, or was revoked; ask whoever opened the session"
+        }
+        ErrorKind::StaleGeneration => {
+            "the token ended with its session; ask whoever opens the next one for its token"
+        }
+        _ => return error,
+    };
+    error.with("help", help)
 }
 
 fn for_others(mut error: ErrorObject) -> ErrorObject {
@@ -83,6 +98,18 @@ fn for_others(mut error: ErrorObject) -> ErrorObject {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_is_for_whoever_shows_a_token() {
+        for failure in [
+            Failure::NotFound,
+            Failure::StaleGeneration { session: SessionId { uid: Uid(1), generation: Generation(2) } },
+        ] {
+            let told = for_others(for_a_token(convert::error(failure, None)));
+            let help = told.detail("help").and_then(|help| help.as_str()).unwrap();
+            assert!(help.contains("token") && !help.contains("mcpvisor list"), "{help}");
+        }
+    }
 
     /// G40: a token lets its holder call a server, and not read what that writes for its owner.
     #[test]
