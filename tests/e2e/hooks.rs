@@ -62,7 +62,7 @@ on_both! {
             assert_eq!((&data["ok"], &data["killed"]), (&json!(good), &json!(false)), "{event:#}");
             assert_eq!(data["exit"], json!({"code": if good { 0 } else { 7 }}), "{event:#}");
             assert_eq!(data["stderr_tail"], if good { "$x" } else { "" }, "{event:#}");
-            assert_eq!(event["key"], "k");
+            assert_eq!((&event["key"], &data["owner"]), (&json!("k"), &last["owner"]));
         }
         let counted = ["hooks_run", "hooks_failed", "hooks_dropped"].map(|name| counter(&daemon, name));
         assert_eq!(counted, [14, 9, 0]);

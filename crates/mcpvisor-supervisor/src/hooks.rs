@@ -243,7 +243,7 @@ impl Runner {
         let data: Fields = vec![
             ("hook", name.into()),
             ("on", on.into()),
-            ("owner", uid.0.into()),
+            ("owner", Fields::from([("uid", uid.0.into())]).into()),
             ("seq", seq.into()),
             ("ok", good.into()),
             ("killed", killed.into()),
