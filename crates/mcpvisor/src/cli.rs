@@ -90,7 +90,7 @@ pub(crate) enum Command {
     Ps(PsArgs),
     /// Show the daemon's state
     Status,
-    /// Speak MCP with a server of a session, over stdin and stdout
+    /// Speak MCP with the servers of a session, or with one of them, over stdin and stdout
     Attach(AttachArgs),
     /// List a session's tools
     Tools(ToolsArgs),
@@ -229,7 +229,8 @@ pub(crate) struct OpenArgs {
     /// Names the request: sent again with the same id, it gets the first one's answer, and is carried out once
     #[arg(long, value_name = "ID")]
     pub(crate) request_id: Option<String>,
-    /// Write the session's token into this file, which must not be there yet, and show it nowhere else
+    /// Write the session's token into this file, which must not be there yet, and show it nowhere else. Where the session is open already
+    /// it is joined and shown, there is no file, since only who began it has its token, and the exit status is 1
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The command of a server that is named `main`
@@ -331,7 +332,7 @@ pub(crate) struct PsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AttachArgs {
-    /// Which session, and which server of it where there are several
+    /// Which session: all its shared servers, as one; with /SERVER, that one alone
     #[arg(value_name = "KEY[@GEN][/SERVER]")]
     pub(crate) target: LogTarget,
     /// As the one client of an exclusive server, which ends with it
@@ -431,12 +432,12 @@ pub(crate) enum ApprovalsCommand {
     },
     /// Let a held call go on
     Approve {
-        /// Which one, as the list tells it
+        /// Which one, as the list tells it: 25.1
         id: ApprovalId,
     },
     /// Answer a held call with an error
     Deny {
-        /// Which one, as the list tells it
+        /// Which one, as the list tells it: 25.1
         id: ApprovalId,
         /// What the caller is told
         #[arg(long, value_name = "TEXT")]

@@ -59,9 +59,9 @@ fn socket_path() -> Finding {
 
 fn default_config() -> Finding {
     let told = match crate::config::Source::new(None).path() {
-        None => Ok("none: the defaults hold".to_owned()),
+        None => Ok("a daemon that this user starts reads none: the defaults hold".to_owned()),
         Some(path) => match Config::load(&path) {
-            Ok(_) => Ok(format!("{} is right", path.display())),
+            Ok(_) => Ok(format!("a daemon that this user starts reads {}, which is right", path.display())),
             Err(error) => Err(error.to_string()),
         },
     };
