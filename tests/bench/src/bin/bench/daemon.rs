@@ -116,6 +116,19 @@ impl Control {
         Ok(message["result"].take())
     }
 
+    /// The results of the last requests, as many as were not asked for yet, in the order in which they come.
+    pub(crate) fn answers(&mut self, count: usize) -> io::Result<Vec<Value>> {
+        (0..count)
+            .map(|_| {
+                let mut message: Value = serde_json::from_slice(self.lines.next()?)?;
+                match message.get_mut("result") {
+                    Some(result) => Ok(result.take()),
+                    None => Err(io::Error::other(format!("unexpected answer {message}"))),
+                }
+            })
+            .collect()
+    }
+
     /// Opens a session with one shared server named `main`.
     pub(crate) fn open(
         &mut self,
