@@ -50,6 +50,8 @@ pub struct Server {
     changes: u32,
     /// This incarnation, an exclusive one, has or had its client.
     had_client: bool,
+    /// Whoever runs this incarnation, a followed one, does not start it again.
+    given_up: bool,
     seeded: Seeded,
 }
 
@@ -97,6 +99,7 @@ impl Server {
             changed_era: false,
             changes: 0,
             had_client: false,
+            given_up: false,
             seeded: Seeded::default(),
         }
     }
@@ -165,6 +168,9 @@ impl Server {
             ServerEvent::ClientCame { incarnation } if current(incarnation) => {
                 self.had_client = self.config.mode == Mode::Exclusive;
             }
+            ServerEvent::GivenUp { incarnation } if current(incarnation) => {
+                self.given_up = self.config.restart == Restart::Followed;
+            }
             ServerEvent::InputEnded { incarnation } if current(incarnation) => {
                 self.input_ended(now, &mut out);
             }
@@ -188,6 +194,7 @@ impl Server {
             | ServerEvent::MainExited { .. }
             | ServerEvent::OutputEnded { .. }
             | ServerEvent::ClientCame { .. }
+            | ServerEvent::GivenUp { .. }
             | ServerEvent::InputEnded { .. }
             | ServerEvent::Looked { .. }
             | ServerEvent::CommandEnded { .. }
@@ -319,6 +326,7 @@ impl Server {
         self.early = Early::default();
         self.main_ended = None;
         self.had_client = false;
+        self.given_up = false;
         self.other_era = false;
         self.since = now;
         self.phase = Phase::Launching { until };

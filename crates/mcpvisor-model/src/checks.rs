@@ -178,6 +178,7 @@ fn incarnation_of(event: ServerEvent) -> Option<Incarnation> {
         | ServerEvent::MainExited { incarnation, .. }
         | ServerEvent::OutputEnded { incarnation }
         | ServerEvent::ClientCame { incarnation }
+        | ServerEvent::GivenUp { incarnation }
         | ServerEvent::InputEnded { incarnation }
         | ServerEvent::OtherEra { incarnation }
         | ServerEvent::Looked { incarnation, .. }

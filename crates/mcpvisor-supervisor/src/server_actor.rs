@@ -233,7 +233,7 @@ impl Driver {
                 if let Err(HandshakeError::Locked(_)) = result {
                     self.step(myself, ServerEvent::OtherEra { incarnation });
                 }
-                self.shook_hands(incarnation, result)
+                self.shook_hands(myself, incarnation, result)
             }
             ServerMsg::Scope(incarnation, fact) => {
                 if matches!(fact, ScopeFact::Empty { .. }) && self.had_client(incarnation) {
@@ -241,7 +241,7 @@ impl Driver {
                 }
                 self.scope_told(incarnation, fact)
             }
-            ServerMsg::OutputEnded(incarnation) if self.is_apart() => self.cut_off(incarnation),
+            ServerMsg::OutputEnded(incarnation) if self.is_apart() => self.cut_off(myself, incarnation),
             ServerMsg::OutputEnded(incarnation) => {
                 if self.runs(incarnation) {
                     self.cause
@@ -375,6 +375,7 @@ impl Driver {
 
     fn shook_hands(
         &mut self,
+        myself: &ActorRef<ServerMsg>,
         incarnation: Incarnation,
         result: Result<Negotiated, HandshakeError>,
     ) -> ServerEvent {
@@ -391,7 +392,7 @@ impl Driver {
                 ServerEvent::HandshakeDone { incarnation }
             }
             // The end of its output is no answer of its own: the exit that explains it comes in a moment.
-            Err(HandshakeError::ServerExited) if self.is_apart() => self.cut_off(incarnation),
+            Err(HandshakeError::ServerExited) if self.is_apart() => self.cut_off(myself, incarnation),
             Err(HandshakeError::ServerExited) => ServerEvent::OutputEnded { incarnation },
             Err(error) => {
                 if self.machine.incarnation() == Some(incarnation) {

@@ -234,7 +234,8 @@ impl Server {
             Restart::Transient => !normal,
             Restart::Temporary => false,
             Restart::Followed => {
-                cause != Cause::Failed(Failure::Launch) || self.seeded.has(Bug::G29GivenUpIsFollowed)
+                let over = self.given_up || cause == Cause::Failed(Failure::Launch);
+                !over || self.seeded.has(Bug::G29GivenUpIsFollowed)
             }
         };
         let failure = match cause {

@@ -15,7 +15,7 @@ pub enum Restart {
     /// Never.
     Temporary,
     /// As often as whoever runs it starts it again: without a limit of its own, and never once that one has given it up, which is told
-    /// as a launch that failed.
+    /// as `GivenUp` while it is used, and else as a launch that failed.
     Followed,
 }
 
@@ -128,6 +128,11 @@ pub enum ServerEvent {
     /// An exclusive server: it has, or has had, its one client, and is not started again: a client's conversation can't go on with
     /// another process. To be told before `ScopeEmpty`.
     ClientCame {
+        /// Which.
+        incarnation: Incarnation,
+    },
+    /// One that sessions share: whoever runs it has given it up or ended it, and does not start it again. To be told before `ScopeEmpty`.
+    GivenUp {
         /// Which.
         incarnation: Incarnation,
     },

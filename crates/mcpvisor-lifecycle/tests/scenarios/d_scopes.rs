@@ -50,8 +50,23 @@ fn g35_d4_a_shutdown_ends_a_shared_server() {
     assert!(outcomes.keys().any(|told| told.starts_with("1 1")), "{outcomes:?}");
 }
 
-/// The server of a session that follows one which is given up where its process is.
+/// The server of a session that follows one which is given up where its process is: while that is started again, and while it is used.
 pub(crate) fn given_up(seed: Seed) -> Result<(), String> {
+    let unused = |number| vec![ServerEvent::LaunchFailed { incarnation: Incarnation(number) }];
+    let used = |number| {
+        let incarnation = Incarnation(number);
+        vec![
+            ServerEvent::Launched { incarnation },
+            ServerEvent::HandshakeDone { incarnation },
+            ServerEvent::GivenUp { incarnation },
+            ServerEvent::ScopeEmpty { incarnation },
+        ]
+    };
+    follow(seed, unused(6))?;
+    follow(seed, used(6))
+}
+
+fn follow(seed: Seed, end: Vec<ServerEvent>) -> Result<(), String> {
     let machine = Server::new(ServerConfig {
         mode: Mode::Shared,
         start: Duration::from_secs(30),
@@ -90,7 +105,7 @@ pub(crate) fn given_up(seed: Seed) -> Result<(), String> {
         }
         tell(&mut machine, ServerEvent::Timeout);
     }
-    tell(&mut machine, ServerEvent::LaunchFailed { incarnation: Incarnation(6) });
+    end.into_iter().for_each(|event| tell(&mut machine, event));
     match machine.fine_state() {
         "failed" => Ok(()),
         state => Err(format!("G29: its host has given it up, and it is in {state}")),

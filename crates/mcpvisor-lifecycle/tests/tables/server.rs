@@ -105,6 +105,7 @@ fn g3_facts_of_another_incarnation_change_nothing() {
                 ServerEvent::MainExited { incarnation: other, normal: true, hung_up: false },
                 ServerEvent::OutputEnded { incarnation: other },
                 ServerEvent::ClientCame { incarnation: other },
+                ServerEvent::GivenUp { incarnation: other },
                 ServerEvent::InputEnded { incarnation: other },
                 ServerEvent::Looked { incarnation: other, heard: true, busy: false },
                 ServerEvent::ScopeEmpty { incarnation: other },

@@ -15,7 +15,7 @@ pub(crate) struct Variant {
 }
 
 /// The names that the tables use.
-pub(crate) const EVENTS: [&str; 27] = [
+pub(crate) const EVENTS: [&str; 28] = [
     "Start",
     "Stop",
     "Stop(term first)",
@@ -35,6 +35,7 @@ pub(crate) const EVENTS: [&str; 27] = [
     "MainExited(1, hung up)",
     "OutputEnded",
     "ClientCame",
+    "GivenUp",
     "InputEnded",
     "ClientGone",
     "Looked(silent)",
@@ -67,6 +68,7 @@ pub(crate) fn event(server: &Server, name: &str) -> ServerEvent {
         "MainExited(1, hung up)" => ServerEvent::MainExited { incarnation, normal: false, hung_up: true },
         "OutputEnded" => ServerEvent::OutputEnded { incarnation },
         "ClientCame" => ServerEvent::ClientCame { incarnation },
+        "GivenUp" => ServerEvent::GivenUp { incarnation },
         "InputEnded" => ServerEvent::InputEnded { incarnation },
         "ClientGone" => ServerEvent::ClientGone,
         "Looked(silent)" => ServerEvent::Looked { incarnation, heard: false, busy: false },
@@ -292,6 +294,11 @@ fn launching(launching: &Variant, all: &mut Vec<Variant>) {
         let stdin = came.then(&["InputEnded"]).with(&["by client", "answered"]);
         all.push(stdin.clone().with(&[fresh]));
         rungs(&stdin.then(&["Timeout"]), all);
+    }
+    if running.holds.contains("followed") {
+        let given_up = running.then(&["GivenUp"]).without(&["followed"]).with(&["never again"]);
+        all.push(given_up.clone());
+        ladders(&given_up, all);
     }
     if running.holds.contains("direct") {
         let client = ["by client", "answered"];

@@ -180,14 +180,20 @@ impl Driver {
     }
 
     /// The other side has closed the connection. What is left of it is closed with its release.
-    pub(super) fn cut_off(&mut self, incarnation: Incarnation) -> ServerEvent {
+    pub(super) fn cut_off(&mut self, myself: &ActorRef<ServerMsg>, incarnation: Incarnation) -> ServerEvent {
         if self.machine.incarnation() == Some(incarnation) {
-            let there = self.reach.held.as_ref().and_then(|held| held.last_failure());
-            match &there {
-                Some(failure) => self.cause.get_or_insert((failure.cause, failure.message.clone())),
-                None => self.cause.get_or_insert(("disconnected", "it closed the connection".to_owned())),
-            };
-            self.reach.failure = there;
+            let held = self.reach.held.clone();
+            let over = held.as_ref().and_then(|held| held.over());
+            if over.is_some() {
+                // Else a restart would be promised that nobody makes.
+                self.step(myself, ServerEvent::GivenUp { incarnation });
+            }
+            let why = over.unwrap_or_else(|| match held.and_then(|held| held.last_failure()) {
+                Some(failure) => Unheld::failed(failure),
+                None => Unheld::new("disconnected", "it closed the connection"),
+            });
+            self.cause.get_or_insert((why.cause, why.message));
+            self.reach.failure = why.failure.map(|failure| *failure);
         }
         ServerEvent::ScopeEmpty { incarnation }
     }

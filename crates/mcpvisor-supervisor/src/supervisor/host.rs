@@ -14,7 +14,7 @@ use mcpvisor_lifecycle::KeyRef;
 use mcpvisor_lifecycle::SessionKey;
 use mcpvisor_lifecycle::registry::{IfClosing, IfOpen};
 use mcpvisor_lifecycle::server::ServerState;
-use mcpvisor_lifecycle::session::{IdleLimit, Limits, OnIdle};
+use mcpvisor_lifecycle::session::{CloseReason, IdleLimit, Limits, OnIdle};
 use mcpvisor_mcp::catalogue::Prefix;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::OwnedFd;
@@ -47,7 +47,7 @@ impl Unheld {
         Self { cause, message: message.into(), failure: None }
     }
 
-    fn failed(failure: StartFailure) -> Self {
+    pub(crate) fn failed(failure: StartFailure) -> Self {
         Self { cause: failure.cause, message: failure.message.clone(), failure: Some(Box::new(failure)) }
     }
 }
@@ -152,10 +152,10 @@ impl Held {
             tokio::pin!(turned);
             // Before the look: what turns after it is not missed.
             turned.as_mut().enable();
-            let over_soon = self.record.live().closing.is_some() || self.record.has_ended();
+            if let Some(over) = self.over() {
+                return Err(over);
+            }
             match self.state() {
-                _ if over_soon => return Err(self.why_over()),
-                Some(ServerState::Failed | ServerState::Stopped) => return Err(self.why_over()),
                 Some(ServerState::Ready) if server.connection().is_some() => return Ok(()),
                 _ => {}
             }
@@ -166,6 +166,13 @@ impl Held {
         }
     }
 
+    /// Why it is not started again, once it is not.
+    pub(crate) fn over(&self) -> Option<Unheld> {
+        let ending = self.record.live().closing.is_some() || self.record.has_ended();
+        let ended = matches!(self.state(), Some(ServerState::Failed | ServerState::Stopped));
+        (ending || ended).then(|| self.why_over())
+    }
+
     /// How the server failed last, as far as is known.
     pub(crate) fn last_failure(&self) -> Option<StartFailure> {
         let server = self.server()?;
@@ -173,7 +180,12 @@ impl Held {
     }
 
     fn why_over(&self) -> Unheld {
+        let closing = self.record.live().closing.map(|(_, reason)| reason);
         match self.last_failure() {
+            _ if closing == Some(CloseReason::Requested) => {
+                let key = &self.record.key.key;
+                Unheld::new("closed", format!("it was closed for all sessions that share it, as {key}"))
+            }
             Some(failure) => Unheld::failed(failure),
             None => Unheld::new("exited", "it was ended"),
         }
