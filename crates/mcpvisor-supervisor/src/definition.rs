@@ -65,7 +65,11 @@ impl Whole<'_> {
 #[must_use]
 pub fn server(server: &ServerSpec) -> u64 {
     let mut hash = DefaultHasher::new();
-    (&server.name, &server.scope).hash(&mut hash);
+    (&server.name, server.scope.as_str()).hash(&mut hash);
+    // Not the linger: how long it stays unused makes it no other server.
+    if let Scope::Daemon { profile, .. } = &server.scope {
+        profile.hash(&mut hash);
+    }
     program(server, &mut hash);
     (server.umask, server.nice, &server.ignored_signals, server.no_new_privs).hash(&mut hash);
     for limit in &server.limits {
