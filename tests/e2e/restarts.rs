@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 /// A daemon with servers of this case in a profile.
 pub(crate) struct Lives<'a> {
-    scene: &'a Arc<Scene>,
+    pub(crate) scene: &'a Arc<Scene>,
     pub(crate) daemon: Daemon,
-    containment: Containment,
+    pub(crate) containment: Containment,
 }
 
 /// The tables of a profile: each server's name, and lines of its own.

@@ -332,8 +332,8 @@ pub struct ServerRemoved {
     pub generation: u64,
     /// The session's state now.
     pub state: SessionState,
-    /// By what it is known that nothing is left.
-    pub proof: Proof,
+    /// By what it is known that nothing is left; null of one that was only detached: no process was the session's.
+    pub proof: Option<Proof>,
     /// How it ended.
     pub server: EndedServer,
 }

@@ -68,13 +68,13 @@ pub(crate) fn of_removed(server: &ServerRecord) -> ServerCertificate {
     certificate.unwrap_or_else(|| without_process(server))
 }
 
-/// By which proof nothing is left of one server.
-pub(crate) fn proof(server: &ServerRecord, kind: ContainmentKind) -> Proof {
-    match kind {
+/// By which proof nothing is left of one server; none of one that is only detached, of which there was nothing.
+pub(crate) fn proof(server: &ServerRecord, kind: ContainmentKind) -> Option<Proof> {
+    (!server.spec.scope.is_apart()).then(|| match kind {
         _ if !server.live().proven => Proof::None,
         ContainmentKind::Cgroup => Proof::Cgroup,
         ContainmentKind::Keeper => Proof::Keeper,
-    }
+    })
 }
 
 /// How a teardown went, for the certificate.
@@ -110,11 +110,15 @@ pub(crate) fn of_session(session: &SessionRecord, kind: ContainmentKind, end: En
         drop(live);
         servers.push(certificate.unwrap_or_else(|| without_process(server)));
     }
+    // Of what a former daemon has left nobody knows what it had.
+    let own =
+        departed.own || session.former.is_some() || all.iter().any(|server| !server.spec.scope.is_apart());
     let proof = match (end.outcome, kind) {
-        (Outcome::Closed, _) if !end.proven || departed.unproven => Proof::None,
-        (Outcome::Closed, ContainmentKind::Cgroup) => Proof::Cgroup,
-        (Outcome::Closed, ContainmentKind::Keeper) => Proof::Keeper,
-        (Outcome::Quarantined | Outcome::Stopping, _) => Proof::None,
+        (Outcome::Closed, _) if !own => None,
+        (Outcome::Closed, _) if !end.proven || departed.unproven => Some(Proof::None),
+        (Outcome::Closed, ContainmentKind::Cgroup) => Some(Proof::Cgroup),
+        (Outcome::Closed, ContainmentKind::Keeper) => Some(Proof::Keeper),
+        (Outcome::Quarantined | Outcome::Stopping, _) => Some(Proof::None),
     };
     // One that failed and whose processes can't be killed has no final state yet, and failed all the same (G23).
     let by_itself = matches!(end.reason, CloseReason::StartFailed | CloseReason::ServersFailed);

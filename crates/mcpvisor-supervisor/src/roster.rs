@@ -25,6 +25,8 @@ struct Lists {
 #[derive(Clone, Default)]
 pub(crate) struct Departed {
     pub(crate) certificates: VecDeque<ServerCertificate>,
+    /// One of them was the session's own, and may have had processes.
+    pub(crate) own: bool,
     /// The emptiness of one of them rested on a search.
     pub(crate) unproven: bool,
     pub(crate) last_exit: Option<Instant>,
@@ -85,6 +87,7 @@ impl Roster {
         lists.all = without(&lists.all, place);
         let live = server.live();
         let departed = &mut lists.departed;
+        departed.own |= !server.spec.scope.is_apart();
         departed.unproven |= !live.proven;
         departed.last_exit = departed.last_exit.max(live.last_exit);
         if let Some(certificate) = live.certificate.clone() {

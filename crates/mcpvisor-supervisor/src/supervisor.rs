@@ -476,7 +476,7 @@ fn stopping(record: &SessionRecord) -> Certificate {
         generation: record.id.generation,
         outcome: Outcome::Stopping,
         state: live.state,
-        proof: Proof::None,
+        proof: Some(Proof::None),
         reason: live.closing.map_or(CloseReason::Requested, |(_, reason)| reason),
         drained: certificate::drained(record),
         duration: live.closing.map_or(Duration::ZERO, |(since, _)| since.elapsed()),

@@ -249,7 +249,7 @@ async fn works_again(world: &World) {
     assert_eq!(world.supervisor.tools(world.target(None)).await.unwrap().tools.len(), 1);
     let certificate = world.supervisor.close(world.target(None), options(), true, None).await.unwrap();
     assert_eq!((certificate.outcome, certificate.reason), (Outcome::Closed, CloseReason::Requested));
-    assert_ne!(certificate.proof, Proof::None);
+    assert_ne!(certificate.proof, Some(Proof::None));
 }
 
 #[test]

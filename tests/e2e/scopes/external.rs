@@ -77,6 +77,8 @@ on_both! {
         let told = &certificate["servers"][0];
         assert_eq!((&certificate["outcome"], &told["detached"], &told["scope"]), (&json!("closed"), &json!(true), &json!("external")), "{certificate:#}");
         assert_eq!((&told["stage"], &told["processes"]), (&Value::Null, &json!([])), "{certificate:#}");
+        assert_eq!(certificate["proof"], Value::Null, "no process was its own: {certificate:#}");
+        crate::scopes::told::is_told_as_detached(&daemon, "a", "external");
         outside.is_unharmed();
         close(&daemon, "b");
         eventually("both connections are closed", SOON, || outside.noted("closed") == 2);

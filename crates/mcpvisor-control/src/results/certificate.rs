@@ -21,7 +21,7 @@ pub struct CloseReport {
     pub generation: Option<u64>,
     /// How the close ended.
     pub outcome: CloseOutcome,
-    /// By what that is known; null where there is nothing to prove (yet).
+    /// By what that is known; null where there is nothing to prove: none of its servers was its own, or it has not ended (yet).
     pub proof: Option<Proof>,
     /// Why it was torn down.
     pub reason: Option<CloseReason>,
@@ -86,7 +86,7 @@ pub struct EndedServer {
     /// Of a detached one of scope `daemon`: the key by which it itself is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<SessionKey>,
-    /// How many other sessions used it then, likewise.
+    /// How many other sessions used it at the moment in which this one left it, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<u64>,
     /// How its main process ended; null where none was started.

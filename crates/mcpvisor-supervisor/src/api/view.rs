@@ -69,8 +69,8 @@ pub struct Changed {
     pub server: Option<ServerView>,
     /// The end of the server that was removed.
     pub certificate: Option<ServerCertificate>,
-    /// By which proof nothing of that one is left.
-    pub proof: Proof,
+    /// By which proof nothing of that one is left; none where there was nothing.
+    pub proof: Option<Proof>,
     /// What was asked.
     pub(crate) request: RequestId,
 }
@@ -225,8 +225,8 @@ pub struct Certificate {
     pub outcome: Outcome,
     /// The session's state with it.
     pub state: SessionState,
-    /// By whose word.
-    pub proof: Proof,
+    /// By whose word; none where it had no server of its own, and so no process.
+    pub proof: Option<Proof>,
     /// Why it was closed.
     pub reason: CloseReason,
     /// What became of the calls that were in flight at the close; none where they don't pass through the daemon.

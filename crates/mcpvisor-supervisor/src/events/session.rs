@@ -103,6 +103,15 @@ impl SessionRecord {
                     ("era", live.era.into()),
                     ("protocol", live.protocol.as_deref().into()),
                 ]),
+                // It goes on, and the session is what leaves.
+                ServerState::Stopping | ServerState::Stopped if server.spec.scope.is_apart() => {
+                    if live.state == ServerState::Stopped {
+                        data.extend([("stage", Field::Nothing), ("exit", Field::Nothing)]);
+                    } else {
+                        data.push(("pid", live.pid.into()));
+                    }
+                    data.extend([("detached", true.into()), ("scope", server.spec.scope.as_str().into())]);
+                }
                 ServerState::Stopping => data.push(("pid", live.pid.into())),
                 ServerState::Stopped => {
                     data.extend([("stage", live.stage.into()), ("exit", live.exit.into())]);

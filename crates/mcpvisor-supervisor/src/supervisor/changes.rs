@@ -2,7 +2,7 @@
 use super::Supervisor;
 use super::failure::lost;
 use super::host::not_a_host;
-use crate::api::{Changed, Failure, Proof, ServerSpec};
+use crate::api::{Changed, Failure, ServerSpec};
 use crate::certificate;
 use crate::core::Core;
 use crate::record::{ServerRecord, SessionRecord};
@@ -115,7 +115,7 @@ impl Supervisor {
         let restart = async {
             let done =
                 self.change_members(of_host, name.clone(), What::Restart { drain }, None, handed).await?;
-            Ok(self.ready_again(&record, &name, done.request).await)
+            Ok(self.ready_again(&record, &host, &name, done.request).await)
         };
         match deadline {
             None => restart.await,
@@ -129,6 +129,7 @@ impl Supervisor {
     async fn ready_again(
         &self,
         record: &Arc<SessionRecord>,
+        host: &SessionRecord,
         name: &ServerName,
         request: RequestId,
     ) -> Changed {
@@ -139,9 +140,16 @@ impl Supervisor {
                     let turned = server.turned.notified();
                     tokio::pin!(turned);
                     turned.as_mut().enable();
-                    let state = server.live().state;
-                    if !matches!(state, ServerState::Starting | ServerState::Backoff | ServerState::Stopping)
-                    {
+                    let (state, pid) = {
+                        let live = server.live();
+                        (live.state, live.pid)
+                    };
+                    // The process there is another now: this one may not have heard yet of the former one's end.
+                    let newest = host.servers().first().and_then(|server| server.live().pid);
+                    let behind = state == ServerState::Ready && newest.is_some() && newest != pid;
+                    let turns =
+                        matches!(state, ServerState::Starting | ServerState::Backoff | ServerState::Stopping);
+                    if !behind && !turns {
                         return;
                     }
                     turned.await;
@@ -153,7 +161,7 @@ impl Supervisor {
             session: record.view(self.core.clock, record.containment(self.core.containment.kind())),
             server: server.map(|server| server.view(self.core.clock)),
             certificate: None,
-            proof: Proof::None,
+            proof: None,
             request,
         }
     }
@@ -312,7 +320,7 @@ fn changed(
             let removed = matches!(done, Done::Removed { .. });
             let shown = server.as_ref().filter(|_| !removed).map(|server| server.view(core.clock));
             let gone = server.filter(|_| removed);
-            let proof = gone.as_ref().map_or(Proof::None, |server| certificate::proof(server, kind));
+            let proof = gone.as_ref().and_then(|server| certificate::proof(server, kind));
             let certificate = gone.map(|server| certificate::of_removed(&server));
             Ok(Changed { session: view, server: shown, certificate, proof, request })
         }

@@ -44,9 +44,12 @@ pub(crate) fn certificate(report: &CloseReport, style: Style) -> String {
 /// `server remove`.
 pub(crate) fn removed_server(removed: &ServerRemoved, style: Style) -> String {
     let name = style.strong(&format!("{}/{}", removed.key, removed.server.name));
-    format!("{name} {}: {}\n", style.good("removed"), proven(Some(removed.proof)))
-        + &ended_server(&removed.server, style)
+    let proof = if removed.server.detached { DETACHED } else { proven(removed.proof) };
+    format!("{name} {}: {proof}\n", style.good("removed")) + &ended_server(&removed.server, style)
 }
+
+/// Nothing was ended.
+const DETACHED: &str = "detached; no process was its own, and nothing was ended";
 
 fn proven(proof: Option<Proof>) -> &'static str {
     match proof {
@@ -65,7 +68,9 @@ fn head(report: &CloseReport, style: Style) -> String {
     let took = report.duration_ms.map(|ms| format!(" in {}", units::millis(ms))).unwrap_or_default();
     match report.outcome {
         CloseOutcome::Closed => {
-            format!("{name} {}{took}: {}", style.good("closed"), proven(report.proof))
+            let none_its_own = report.proof.is_none() && report.servers.iter().any(|server| server.detached);
+            let proof = if none_its_own { DETACHED } else { proven(report.proof) };
+            format!("{name} {}{took}: {proof}", style.good("closed"))
         }
         CloseOutcome::Quarantined => {
             format!(
@@ -100,14 +105,19 @@ fn because(reason: CloseReason) -> &'static str {
 
 /// It goes on without the session.
 fn detached(server: &EndedServer, style: Style) -> String {
-    let what = match (server.scope.as_deref(), server.users) {
-        (Some("daemon"), Some(0)) => "sessions share it, and no other uses it now".to_owned(),
-        (Some("daemon"), Some(1)) => "sessions share it, and another one uses it".to_owned(),
-        (Some("daemon"), Some(users)) => format!("sessions share it, and {users} others use it"),
+    let what = match (server.scope.as_deref(), &server.host) {
+        (Some("daemon"), Some(host)) => format!("sessions share it, as {host}"),
         (Some("daemon"), None) => "sessions share it".to_owned(),
         _ => "someone else runs it".to_owned(),
     };
-    format!("  {}: detached; {what}\n", style.strong(&server.name.to_string()))
+    // Both were so when it was left, which may be long ago.
+    let users = match server.users {
+        Some(0) => ", and no other used it then".to_owned(),
+        Some(1) => ", and another one used it then".to_owned(),
+        Some(users) => format!(", and {users} others used it then"),
+        None => String::new(),
+    };
+    format!("  {}: detached; {what}{users}\n", style.strong(&server.name.to_string()))
 }
 
 fn ended_server(server: &EndedServer, style: Style) -> String {

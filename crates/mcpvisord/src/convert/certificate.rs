@@ -16,7 +16,7 @@ pub(crate) fn close_report(certificate: &Certificate) -> results::CloseReport {
         key: names::key(&certificate.key),
         generation: Some(certificate.generation.0),
         outcome: outcome(certificate.outcome),
-        proof: Some(proof(certificate.proof)),
+        proof: certificate.proof.map(proof),
         reason: Some(reason(certificate.reason)),
         drained: certificate.drained.map(drained),
         duration_ms: Some(exact_milliseconds(certificate.duration)),

@@ -15,7 +15,7 @@ fn the_certificate_has_its_shape() {
         generation: Generation(3),
         outcome: Outcome::Closed,
         state: SessionState::Closed,
-        proof: Proof::Cgroup,
+        proof: Some(Proof::Cgroup),
         reason: CloseReason::Requested,
         drained: Some(mcpvisor_supervisor::Drained { finished: 2, cancelled: 1 }),
         duration: Duration::from_micros(12_300),

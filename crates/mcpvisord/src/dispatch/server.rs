@@ -88,7 +88,7 @@ pub(super) async fn remove(context: Context, params: ServerRemove) -> Result<Ser
         key: params.key,
         generation: removed.session.generation.0,
         state: convert::session_state(removed.session.state),
-        proof: convert::proof(removed.proof),
+        proof: removed.proof.map(convert::proof),
         server: server.ok_or_else(unknown)?,
     })
 }

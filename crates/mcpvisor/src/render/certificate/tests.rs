@@ -80,3 +80,38 @@ fn a_failed_start_tells_the_end_of_stderr_escaped() {
         "{text}"
     );
 }
+
+/// G28: nothing is said to be gone that was only left; servers of one name are told apart, and their users as they were then.
+#[test]
+fn g28_what_was_only_detached_is_told_so() {
+    let left = |host: &str, users: u64| {
+        json!({"name": "sh", "stage": null, "detached": true, "scope": "daemon", "host": host, "users": users, "exit": null,
+               "duration_ms": 0.0, "processes": [], "peak_memory_bytes": null, "cpu_ms": null})
+    };
+    let (old, new) = ("daemon::p::sh::0000000000000001", "daemon::p::sh::0000000000000002");
+    let text = certificate(
+        &report(json!({
+            "key": "a", "generation": 1, "outcome": "closed", "proof": null, "reason": "requested",
+            "drained": null, "duration_ms": 1.0, "servers": [left(old, 1), left(new, 0)], "remaining": []
+        })),
+        Style::PLAIN,
+    );
+    assert_eq!(
+        text,
+        format!(
+            "a@1 closed in 1.00 ms: detached; no process was its own, and nothing was ended\n  \
+             sh: detached; sessions share it, as {old}, and another one used it then\n  \
+             sh: detached; sessions share it, as {new}, and no other used it then\n"
+        )
+    );
+    let removed =
+        json!({"key": "a", "generation": 1, "state": "ready", "proof": null, "server": left(old, 2)});
+    let text = removed_server(&serde_json::from_value(removed).unwrap(), Style::PLAIN);
+    assert_eq!(
+        text,
+        format!(
+            "a/sh removed: detached; no process was its own, and nothing was ended\n  \
+             sh: detached; sessions share it, as {old}, and 2 others used it then\n"
+        )
+    );
+}
