@@ -172,7 +172,9 @@ pub(crate) fn play(mut stage: Stage, what: What, row: &Row, action: Action) -> (
             stage.assert_waited(waiter.answer.as_ref().expect("a wait is answered"));
         }
     };
-    if is_ending(&stage) {
+    // What has just left its gate may not have come so far yet.
+    let ending = || is_ending(&stage).then_some(());
+    if until(if exits { SOON } else { Duration::ZERO }, ending).is_some() {
         waited(&stage, waiter);
         came.push(format!("exit{}", if over && exits { "!" } else { "" }));
         stage.assert_ended();
