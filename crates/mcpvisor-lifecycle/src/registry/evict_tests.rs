@@ -66,6 +66,7 @@ fn full(effects: &[RegistryEffect]) -> Option<(CapacityScope, Duration)> {
 }
 
 /// G2, G9: opens of one key, while room is made for the first of them, make no other session go; they join, or are refused as any others.
+/// Without the look for room that is made already, the second open asks for another session: "it waits with the first" fails.
 #[test]
 fn g2_g9_opens_of_one_key_make_room_once() {
     let mut registry = Registry::new(config(2));
